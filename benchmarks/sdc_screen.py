@@ -62,12 +62,24 @@ BENCHMARK = contract.Benchmark(
             smoke=192,
             at_least=0,
         ),
+        contract.Parameter(
+            "numa_shift",
+            0,
+            "NUMA nodes by which the host's part is moved away from the GPU's own: what goes with "
+            "the GPU is the GPU's",
+            at_least=0,
+        ),
     ),
 )
 
 
-def measure(report: contract.Report, operations: str, seconds: float, size: int) -> None:
+def measure(
+    report: contract.Report, operations: str, seconds: float, size: int, numa_shift: int
+) -> None:
+    from kit.numa import stay_beside_gpu
     from kit.timing import devices
+
+    place = stay_beside_gpu(0, numa_shift)
 
     words = ",".join(NAMES) if operations == "all" else operations
     chosen = contract.choose("operations", words, NAMES)
@@ -79,7 +91,19 @@ def measure(report: contract.Report, operations: str, seconds: float, size: int)
         n = size or SIZE[device.type]
         ledger = screen(device, chosen, n, min(n, TERMS[device.type]), seconds)
         report.note(size=n)
+        for fact, text in (("places", place), ("computed_by", describe(device, n))):
+            report.notes.setdefault(fact, {})[str(device)] = text
         show(report, str(device), ledger)
+
+
+def describe(device: torch.device, n: int) -> str:
+    """Name whatever decides which bits are right: GPUs of one kind, software and size agree."""
+    import torch
+
+    is_gpu = device.type == "cuda"
+    kind = torch.cuda.get_device_name(device) if is_gpu else contract.environment()["cpu"]
+    toolkit = f", CUDA {torch.version.cuda}" if torch.version.cuda else ""
+    return f"{kind}, torch {torch.__version__}{toolkit}, {n} x {n}"
 
 
 def screen(

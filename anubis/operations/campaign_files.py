@@ -45,6 +45,8 @@ from anubis.text import places
 from anubis.text.hostlist import shorten
 from anubis.text.reading import read
 
+SUITE_OF_SDC = "locate-sdc"
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Origin:
@@ -104,6 +106,7 @@ class Brief:
                 "--no-fabric was given" if request.topology else "--topology FILE adds it"
             ),
             counters=self.counters,
+            compares_numbers=isinstance(request, LocateRequest) and request.sdc,
         )
 
     def chosen_nodes(self, nodes: Sequence[Node]) -> list[Node]:
@@ -135,8 +138,11 @@ class Brief:
 def read_request(request: CampaignRequest, caller: Caller) -> Brief:
     """Read every file that the request names, from the cluster's to the criteria."""
     cluster = configs.cluster(request.cluster)
+    if isinstance(request, LocateRequest) and request.sdc:  # no node needs to meet another
+        own = SUITE_OF_SDC if request.suite == LocateRequest.suite else request.suite
+        request = replace(request, suite=own)
     # an acceptance measures the fabric only if it is asked to
-    if isinstance(request, ScanRequest | LocateRequest) and request.topology is None:
+    elif isinstance(request, ScanRequest | LocateRequest) and request.topology is None:
         request = replace(request, topology=cluster.topology or None)
     survey, counters = read_fabric(request, cluster, caller)
     pairs = "scan-rdma" if survey and survey.fabric.has_rdma_adapters else "scan"

@@ -326,9 +326,21 @@ class LocateRequest(CampaignRequest):
             "under configs/suites/, or a file.",
         ),
     ] = "locate"
+    sdc: Annotated[
+        bool,
+        Option(
+            flags=("--sdc",),
+            help="Ranks disagreed, and nothing failed: find the GPU, or the place in its host, "
+            "that computes other numbers than most, by the suite locate-sdc.",
+        ),
+    ] = False
     policy: PolicyFile = "default"
     criteria: CriteriaPath = None
     benchmarks: BenchmarkFolders = ()
+
+    @property
+    def crosses_fabric(self) -> bool:
+        return super().crosses_fabric and not self.sdc
 
 
 # --- tests that are worth their time ---------------------------------------------------------

@@ -127,6 +127,17 @@ def stay_near_gpu(index: int) -> Node | None:
     return node
 
 
+def stay_beside_gpu(index: int, further: int) -> str:
+    """Keep this process to the node so many further on than the GPU's own, and return its name."""
+    near, everywhere = nearest_to_gpu(index), nodes()
+    places = [place for place, node in enumerate(everywhere) if near and node.index == near.index]
+    if not places:
+        return "the host"
+    node = everywhere[(places[0] + further) % len(everywhere)]
+    os.sched_setaffinity(0, node.cpus)
+    return node.name
+
+
 def nearest(address: str) -> Node | None:
     try:
         index = int((pci_folder(address) / "numa_node").read_text())

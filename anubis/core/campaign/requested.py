@@ -46,6 +46,7 @@ class RequestedCampaign:
     crosses_fabric: bool = False
     why_not_crossed: str = ""
     counters: Counters = Counters()
+    compares_numbers: bool = False  # of GPUs, so that no group needs to meet
 
 
 def plan_requested(requested: RequestedCampaign, nodes: Sequence[Node]) -> Plan:
@@ -68,7 +69,7 @@ def plan_requested(requested: RequestedCampaign, nodes: Sequence[Node]) -> Plan:
     )
     if requested.kind.names_parts and fabric:
         _refuse_no_pairs(plan, fabric)
-    if requested.kind.narrows:
+    if requested.kind.narrows and not requested.compares_numbers:
         _refuse_no_groups(plan, requested.suite)
     _refuse_unknown_limits(policy, specs)
     _refuse_unknown_alphas(policy, specs)

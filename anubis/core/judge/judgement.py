@@ -27,6 +27,7 @@ from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
 from anubis.core.judge.groups import judge_members
 from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
+from anubis.core.judge.odd_numbers import judge_odd_numbers
 from anubis.core.judge.roll_up import roll_up
 from anubis.core.judge.searched import searches
 from anubis.core.judge.siblings import number_nodes
@@ -102,6 +103,7 @@ def assess(
     batch, single = judge_settings(settings_of(executions, plan), expectations, before)
     batch_verdicts += batch
     alone += single
+    alone += judge_odd_numbers(executions)
     alone += judge_unmeasured(executions, plan, lost)
     alone += judge_silent_rails(executions, plan)
     alone += judge_unusable(executions, plan)

@@ -1,0 +1,247 @@
+"""From "one of them computes other numbers" to the GPU, or to its place in the host.
+
+GPUs of a kind give the same bits for the same numbers, so a digest that most of them have is right.
+A wrong digest has two suspects: the GPU, and the place that fed it: processors and memory of the
+host. A GPU that is wrong at two places takes its fault along, so it is the GPU. If most GPUs that a
+place fed were wrong there, it is the place. What fits both or neither stays open: swap, or repeat.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from anubis.core.judge.verdicts import spelled_code
+from anubis.core.records import Ended, Execution, Judgement, Verdict, Workload
+
+FEWEST = 3  # GPUs of a kind: of two that differ, it is unknown which is right
+METRIC = "digest"
+SEEN_ONCE, NO_MAJORITY = "SEEN-ONCE", "NO-MAJORITY"
+
+
+class Meeting(NamedTuple):
+    """A run of a GPU at a place of its node."""
+
+    node: str
+    gpu: str
+    place: str
+    run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The digests of one run of a GPU, by question: kind of GPU, software, size and operation."""
+
+    meeting: Meeting
+    workload: Workload
+    digests: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """A suspect to which wrong digests lead: a GPU, a place, or either of the two."""
+
+    node: str
+    gpu: str
+    place: str
+    meetings: tuple[Meeting, ...]
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.gpu and self.place)
+
+
+def answers_of(executions: Iterable[Execution]) -> list[Answers]:
+    """The digests that programs noted, of runs that measured."""
+    return [
+        answers
+        for number, run in enumerate(executions)
+        if run.ended is Ended.MEASURED and len(run.step.participants) == 1
+        for answers in _answers_of_run(run, number)
+    ]
+
+
+def _answers_of_run(run: Execution, number: int) -> Iterator[Answers]:
+    notes = run.result.environment
+    kinds, places = _texts(notes.get("computed_by")), _texts(notes.get("places"))
+    digests = notes.get("digests")
+    for gpu, of_gpu in digests.items() if isinstance(digests, dict) else ():
+        meeting = Meeting(run.step.participants[0], gpu, places.get(gpu, ""), number)
+        by_question = {f"{kinds.get(gpu, '')}: {name}": d for name, d in _texts(of_gpu).items()}
+        yield Answers(meeting=meeting, workload=run.step.workload, digests=by_question)
+
+
+def _texts(table: object) -> dict[str, str]:
+    if not isinstance(table, dict):
+        return {}
+    return {key: text for key, text in table.items() if isinstance(text, str)}
+
+
+def right_digests(answers: Iterable[Answers]) -> dict[str, str | None]:
+    """The digest that most GPUs have, of each question to which several differ or enough answered;
+    None if there is none. Each GPU has one vote, however often it ran."""
+    votes: defaultdict[str, defaultdict[tuple[str, str], Counter[str]]] = defaultdict(
+        lambda: defaultdict(Counter)
+    )
+    for each_run in answers:
+        for question, digest in each_run.digests.items():
+            votes[question][each_run.meeting[:2]][digest] += 1
+    return {
+        question: right
+        for question, of_gpus in votes.items()
+        if (right := _majority(of_gpus)) is not None or len(set().union(*of_gpus.values())) > 1
+    }
+
+
+def _majority(of_gpus: Mapping[tuple[str, str], Counter[str]]) -> str | None:
+    usual = Counter(filter(None, map(_usual, of_gpus.values())))
+    (digest, votes), *_ = usual.most_common(1) or [("", 0)]
+    return digest if len(of_gpus) >= FEWEST and 2 * votes > len(of_gpus) else None
+
+
+def _usual(digests: Counter[str]) -> str:
+    """The most frequent answer of one GPU; empty if two are equally frequent."""
+    (digest, count), *next_ones = digests.most_common(2)
+    return "" if next_ones and next_ones[0][1] == count else digest
+
+
+def find_culprits(met: Iterable[Meeting], wrong: Iterable[Meeting]) -> list[Culprit]:
+    """The suspects to which the wrong runs lead, among all that were compared."""
+    gpus_at: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for meeting in met:
+        gpus_at[meeting.node, meeting.place].add(meeting.gpu)
+    wrong_at: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    wrong_places: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    wrong = sorted(set(wrong))
+    for meeting in wrong:
+        wrong_at[meeting.node, meeting.place].add(meeting.gpu)
+        wrong_places[meeting.node, meeting.gpu].add(meeting.place)
+
+    led_to: defaultdict[tuple[str, str, str], list[Meeting]] = defaultdict(list)
+    for meeting in wrong:
+        at = meeting.node, meeting.place
+        is_gpu = len(wrong_places[meeting.node, meeting.gpu]) > 1
+        is_place = len(wrong_at[at]) > 1 and 2 * len(wrong_at[at]) > len(gpus_at[at])
+        gpu = meeting.gpu if is_gpu or not is_place else ""
+        place = meeting.place if is_place or not is_gpu else ""
+        led_to[meeting.node, gpu, place].append(meeting)
+    return [Culprit(*suspects, tuple(meetings)) for suspects, meetings in led_to.items()]
+
+
+def runs_to_see_again(seen: int, runs: int) -> int:
+    """The number of runs that show with 95 % again what was seen in some of these (the rule of
+    three)."""
+    return math.ceil(3 * runs / seen)
+
+
+# --- verdicts --------------------------------------------------------------------------------
+
+
+def judge_odd_numbers(executions: Iterable[Execution]) -> list[Verdict]:
+    """A verdict on each node at which wrong numbers lead, and on those without a majority."""
+    answers = answers_of(executions)
+    right = right_digests(answers)
+    of_meeting = {each_run.meeting: each_run for each_run in answers}
+    wrong = {
+        meeting: names
+        for meeting, each_run in of_meeting.items()
+        if (names := _wrong_operations(each_run, right))
+    }
+    culprits = find_culprits(of_meeting, wrong)
+    verdicts = [_verdict_on(culprit, of_meeting, wrong) for culprit in culprits]
+    return [*verdicts, *_judge_undecided(answers, right)]
+
+
+def _wrong_operations(answers: Answers, right: Mapping[str, str | None]) -> list[str]:
+    return [
+        question.rpartition(": ")[2]
+        for question, digest in answers.digests.items()
+        if right.get(question, digest) not in (digest, None)
+    ]
+
+
+def _verdict_on(
+    culprit: Culprit, met: Mapping[Meeting, Answers], wrong: Mapping[Meeting, Sequence[str]]
+) -> Verdict:
+    seen = len(culprit.meetings)
+    runs = sum(
+        meeting.node == culprit.node
+        and (not culprit.gpu or meeting.gpu == culprit.gpu)
+        and (not culprit.place or meeting.place == culprit.place)
+        for meeting in met
+    )
+    operations = sorted({name for meeting in culprit.meetings for name in wrong[meeting]})
+    shown = ", ".join(operations[:3]) + (", …" if len(operations) > 3 else "")
+    judgement, code, sentence = _conclusion(culprit, seen, runs)
+    workload = met[culprit.meetings[0]].workload
+    return Verdict(
+        participants=(culprit.node,),
+        benchmark=workload.benchmark,
+        parameters=workload.parameters,
+        metric=METRIC,
+        device=culprit.gpu or "node",
+        judgement=judgement,
+        code=code if judgement is Judgement.UNKNOWN else spelled_code(workload.benchmark, code),
+        reason=f"{sentence} ({shown})",
+        cause="other numbers than most GPUs of its kind",
+    )
+
+
+def _conclusion(culprit: Culprit, seen: int, runs: int) -> tuple[Judgement, str, str]:
+    often = f"in {seen} of {_quantity(runs, 'run')}"
+    numbers = "other numbers than most GPUs of its kind"
+    if not culprit.is_open and culprit.gpu:
+        places = _quantity(len({meeting.place for meeting in culprit.meetings}), "place")
+        return (
+            Judgement.DEFECTIVE,
+            "digest:gpu",
+            (f"{culprit.gpu} computes {numbers} {often}, at {places} of its host"),
+        )
+    if not culprit.is_open:
+        gpus = _quantity(len({meeting.gpu for meeting in culprit.meetings}), "GPU")
+        return (
+            Judgement.DEFECTIVE,
+            "digest:host",
+            (f"processors or memory at {culprit.place}: {gpus} compute {numbers} there, {often}"),
+        )
+    sentence = f"{culprit.gpu} at {culprit.place or 'its place'} computes {numbers} {often}"
+    if seen > 1:
+        return (
+            Judgement.DEFECTIVE,
+            "digest:gpu_or_host",
+            (f"{sentence}; feed it from another NUMA node to tell it from its host"),
+        )
+    more = _quantity(runs_to_see_again(seen, runs), "more run")
+    return Judgement.UNKNOWN, SEEN_ONCE, f"{sentence}; {more} show it again with 95 %"
+
+
+def _quantity(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _judge_undecided(
+    answers: Sequence[Answers], right: Mapping[str, str | None]
+) -> Iterator[Verdict]:
+    """Yield a verdict for each node with an operation of which no digest has a majority."""
+    workloads = {each_run.meeting.node: each_run.workload for each_run in answers}
+    open_at = defaultdict(set)
+    for each_run in answers:
+        for question in each_run.digests:
+            if question in right and right[question] is None:
+                open_at[each_run.meeting.node].add(question.rpartition(": ")[2])
+    for node, operations in open_at.items():
+        yield Verdict(
+            participants=(node,),
+            benchmark=workloads[node].benchmark,
+            parameters=workloads[node].parameters,
+            metric=METRIC,
+            device="node",
+            judgement=Judgement.UNKNOWN,
+            code=NO_MAJORITY,
+            reason=f"GPUs differ in {_quantity(len(operations), 'operation')}, and most have no "
+            "digest in common: it is unknown which are right",
+            cause="GPUs that differ without a majority",
+        )

@@ -1,0 +1,195 @@
+"""Which GPU or place of a host computes other numbers: by majority and by swapping."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from anubis.core.judge.odd_numbers import (
+    Answers,
+    Meeting,
+    find_culprits,
+    judge_odd_numbers,
+    right_digests,
+    runs_to_see_again,
+)
+from anubis.core.records import Ended, Execution, Judgement, Result, Step, Workload
+
+WORKLOAD = Workload.make("sdc_screen", "1", {})
+OPERATIONS = ("fp32/nn", "bf16/nt", "exp")
+
+
+def programs(rng, *, liar_is_place, always, nodes=3, gpus=4, places=2, runs=6):
+    """Runs of all GPUs, each at a random place of its node, and one liar: who it is, and what each
+    run answered."""
+    home = rng.choice([f"node{n}" for n in range(nodes)])
+    liar = (
+        home,
+        f"numa{rng.randrange(places)}" if liar_is_place else f"cuda:{rng.randrange(gpus)}",
+    )
+    spoilt = rng.sample(OPERATIONS, rng.randint(1, 3))
+    rate = 1.0 if always else rng.choice([0.2, 0.5, 0.8])
+    answers = []
+    for run in range(runs):
+        for node in (f"node{n}" for n in range(nodes)):
+            for gpu in (f"cuda:{g}" for g in range(gpus)):
+                meeting = Meeting(node, gpu, f"numa{rng.randrange(places)}", run)
+                lies = liar == (node, meeting.place if liar_is_place else gpu)
+                wrong = lies and rng.random() < rate
+                digests = {
+                    f"H100: {name}": f"{rng.random()}" if wrong and name in spoilt else name
+                    for name in OPERATIONS
+                }
+                answers.append(Answers(meeting=meeting, workload=WORKLOAD, digests=digests))
+    return liar, answers
+
+
+def suspects_that_explain_all(wrong):
+    """The naive truth of one liar: GPUs and places that took part in every wrong run."""
+    gpus = set.intersection(*({(m.node, m.gpu)} for m in wrong))
+    places = set.intersection(*({(m.node, m.place)} for m in wrong))
+    return gpus | places
+
+
+@pytest.mark.parametrize("always", [True, False])
+@pytest.mark.parametrize("liar_is_place", [True, False])
+def test_of_one_liar_the_named_one_is_the_only_one_that_explains_all(liar_is_place, always):
+    rng = random.Random(f"{liar_is_place}{always}")
+    named_of_knowable = [0, 0]
+    for _ in range(150):
+        liar, answers = programs(rng, liar_is_place=liar_is_place, always=always)
+        right = right_digests(answers)
+        assert right == {f"H100: {name}": name for name in OPERATIONS}
+        wrong = [
+            a.meeting for a in answers if any(right[q] != digest for q, digest in a.digests.items())
+        ]
+        culprits = find_culprits([a.meeting for a in answers], wrong)
+        named = {(c.node, c.gpu or c.place) for c in culprits if not c.is_open}
+        assert named <= {liar}
+        assert {meeting for c in culprits for meeting in c.meetings} == set(wrong)
+        if wrong and suspects_that_explain_all(wrong) == {liar}:
+            named_of_knowable[1] += 1
+            named_of_knowable[0] += named == {liar}
+    named, knowable = named_of_knowable
+    assert knowable > 75
+    assert named == knowable or (
+        liar_is_place and not always
+    )  # half of its GPUs must be seen there
+    assert named > 0.5 * knowable
+
+
+def test_two_sick_gpus_of_one_place_do_not_make_the_place_sick():
+    met = [
+        Meeting("n", f"cuda:{g}", f"numa{(g // 4 + run) % 2}", run)
+        for run in (0, 1)
+        for g in range(8)
+    ]
+    wrong = [meeting for meeting in met if meeting.gpu in ("cuda:0", "cuda:1")]
+    named = {(culprit.gpu, culprit.place) for culprit in find_culprits(met, wrong)}
+    assert named == {("cuda:0", ""), ("cuda:1", "")}
+
+
+def test_a_gpu_that_only_one_place_ever_fed_is_not_told_from_that_place():
+    met = [Meeting("n", "cuda:0", "numa0", run) for run in range(4)]
+    (culprit,) = find_culprits([*met, Meeting("n", "cuda:1", "numa1", 0)], met)
+    assert culprit.is_open
+
+
+@pytest.mark.parametrize(
+    ("digests", "right"),
+    [
+        (["a", "a", "b"], "a"),
+        (["a", "b"], None),  # of two it is unknown which is right
+        (["a", "a", "b", "b"], None),
+        (["a", "a"], "nothing to compare"),
+    ],
+)
+def test_right_is_what_most_gpus_of_a_kind_have(digests, right):
+    answers = [
+        Answers(meeting=Meeting("n", str(gpu), "p", 0), workload=WORKLOAD, digests={"q": digest})
+        for gpu, digest in enumerate(digests)
+    ]
+    expected = {} if right == "nothing to compare" else {"q": right}
+    assert right_digests(answers) == expected
+    assert right_digests(answers * 3) == expected  # a GPU has one vote, however often it ran
+
+
+def test_again_is_seen_with_95_percent():
+    """Of the rule of three: with a chance of 1 in 4, 12 runs miss it in 3 % of all cases."""
+    assert runs_to_see_again(1, 4) == 12
+    assert (1 - 1 / 4) ** 12 < 0.05
+
+
+def run_of(node, odd=(), place="numa0", kind="H100"):
+    digests = {f"cuda:{gpu}": {"exp": "odd" if gpu in odd else "usual"} for gpu in range(2)}
+    notes = {
+        "digests": digests,
+        "places": dict.fromkeys(digests, place),
+        "computed_by": dict.fromkeys(digests, kind),
+    }
+    step = Step(
+        id=f"{node} {place} {odd}",
+        workload=WORKLOAD,
+        participants=(node,),
+        phase=0,
+        repeat=1,
+        timeout_s=9.0,
+        exclusive=True,
+    )
+    result = Result(environment=notes)
+    return Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, result=result)
+
+
+WELL = [run_of("n0"), run_of("n1")]
+
+
+@pytest.mark.parametrize(
+    ("runs", "device", "judgement", "code", "words"),
+    [
+        (
+            [run_of("n2", odd=[1]), run_of("n2", odd=[1], place="numa1")],
+            "cuda:1",
+            Judgement.DEFECTIVE,
+            "SDC_SCREEN.DIGEST.GPU",
+            "cuda:1 computes other numbers than most GPUs of its kind in 2 of 2 runs, at 2 places",
+        ),
+        (
+            [run_of("n2", odd=[0, 1]), run_of("n2", place="numa1")],
+            "node",
+            Judgement.DEFECTIVE,
+            "SDC_SCREEN.DIGEST.HOST",
+            "processors or memory at numa0: 2 GPUs compute other numbers",
+        ),
+        (
+            [run_of("n2", odd=[1]), run_of("n2", odd=[1])],
+            "cuda:1",
+            Judgement.DEFECTIVE,
+            "SDC_SCREEN.DIGEST.GPU_OR_HOST",
+            "GPUs of its kind in 2 of 2 runs; feed it from another NUMA node to tell it",
+        ),
+        (
+            [run_of("n2", odd=[1]), run_of("n2")],
+            "cuda:1",
+            Judgement.UNKNOWN,
+            "SEEN-ONCE",
+            "in 1 of 2 runs; 6 more runs show it again with 95 %",
+        ),
+    ],
+)
+def test_a_verdict_says_what_was_seen_how_often_and_what_is_next(
+    runs, device, judgement, code, words
+):
+    (verdict,) = judge_odd_numbers([*WELL, *runs])
+    assert (verdict.participants, verdict.device) == (("n2",), device)
+    assert (verdict.judgement, verdict.code) == (judgement, code)
+    assert words in verdict.reason
+
+
+def test_another_kind_of_gpu_is_no_witness_and_without_a_majority_nobody_is_right():
+    others = [run_of(node, odd=[0, 1], kind="H200") for node in ("n3", "n4")]
+    assert judge_odd_numbers([*WELL, *others]) == []
+    split = judge_odd_numbers([*WELL, run_of("n3", odd=[0, 1]), run_of("n4", odd=[0, 1])])
+    assert {(v.participants[0], v.judgement, v.code) for v in split} == {
+        (f"n{number}", Judgement.UNKNOWN, "NO-MAJORITY") for number in (0, 1, 3, 4)
+    }
