@@ -19,6 +19,10 @@ FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 # resources.nvidia.com/en-us-tensor-core (H100, its white paper, H200) and
 # resources.nvidia.com/en-us-blackwell-architecture (the final sheet: HGX B200 with 180 GB and
 # GB200 NVL72 with 186 GB; the brief before it promised a little more).
+# Not their makers' sheets but copies of them were at hand for H20 and B300, GB300: what the copies
+# state differently, or what the cores cannot do at their clocks, is blank. A800 is A100 with fewer
+# NVLinks. Of H800, H100 with 64 or 94 GB as SXM, MI308X and the matrix units of L20 no sheet was
+# found: they are left out.
 # Names as torch and NVML give them, without the leading NVIDIA or Tesla. Rates in 1e12 operations
 # per second, fp64 that of the matrix units where they have it; HBM (GDDR on some) in 1e9 bytes/s.
 _TABLE = """
@@ -33,20 +37,27 @@ A100-SXM4-40GB  | 19.5 | 19.5 |   156 |    312 |    312 |      - |    624 | 1555
 A100-SXM4-80GB  | 19.5 | 19.5 |   156 |    312 |    312 |      - |    624 | 2039 | A100 data sheet
 A100-PCIE-40GB  | 19.5 | 19.5 |   156 |    312 |    312 |      - |    624 | 1555 | A100 data sheet
 A100 80GB PCIe  | 19.5 | 19.5 |   156 |    312 |    312 |      - |    624 | 1935 | A100 data sheet
+A800-SXM4-80GB  | 19.5 | 19.5 |   156 |    312 |    312 |      - |    624 | 2039 | A100 data sheet
+A800 80GB PCIe  | 19.5 | 19.5 |   156 |    312 |    312 |      - |    624 | 1935 | A100 data sheet
 A30             | 10.3 | 10.3 |    82 |    165 |    165 |      - |    330 |  933 | A30 data sheet
 A40             |    - | 37.4 |  74.8 |  149.7 |  149.7 |      - |  299.3 |  696 | A40 data sheet
 A10             |    - | 31.2 |  62.5 |    125 |    125 |      - |    250 |  600 | A10 data sheet
 L4              |    - | 30.3 |    60 |    121 |    121 |  242.5 |  242.5 |  300 | L4 data sheet
+L20             |    - | 59.4 |     - |      - |      - |      - |      - |  864 | cores times clock
 L40             |    - | 90.5 |  90.5 | 181.05 | 181.05 |    362 |    362 |  864 | L40 data sheet
 L40S            |    - | 91.6 |   183 | 362.05 | 362.05 |    733 |    733 |  864 | L40S data sheet
 H100 80GB HBM3  | 66.9 | 66.9 | 494.7 |  989.4 |  989.4 | 1978.9 | 1978.9 | 3352 | H100 white paper
 H100 PCIe       | 51.2 | 51.2 |   378 |    756 |    756 |   1513 |   1513 | 2039 | H100 white paper
 H100 NVL        |   60 |   60 | 417.5 |  835.5 |  835.5 | 1670.5 | 1670.5 | 3900 | H100 data sheet
+H20             |    - |    - |    74 |    148 |    148 |      - |    296 | 4000 | H20 sheet, a copy
 GH200 480GB     |   67 |   67 | 494.5 |  989.5 |  989.5 |   1979 |   1979 | 4000 | GH200 data sheet
+GH200 144G HBM3e |  67 |   67 | 494.5 |  989.5 |  989.5 |   1979 |   1979 | 4900 | GH200 data sheet
 H200            | 66.9 | 66.9 | 494.7 |  989.4 |  989.4 | 1978.9 | 1978.9 | 4800 | H200 data sheet
 H200 NVL        |   60 |   60 | 417.5 |  835.5 |  835.5 | 1670.5 | 1670.5 | 4800 | H200 data sheet
 B200            |   37 |   75 |  1100 |   2250 |   2250 |   4500 |   4500 | 7700 | Blackwell sheet
 GB200           |   40 |   80 |  1250 |   2500 |   2500 |   5000 |   5000 | 8000 | Blackwell sheet
+B300 SXM6 AC    |    - |   75 |  1100 |   2250 |   2250 |   4500 |      - | 7700 | B300 sheet, copy
+GB300           |    - |   80 |  1250 |   2500 |   2500 |   5000 |      - | 8000 | GB300 sheet, copy
 """
 
 # Of AMD's, one device as torch sees it: of MI250 and MI250X half a card. Rates of the matrix units,

@@ -115,8 +115,12 @@ class GpuNode:
             adapter = port.parents[1]
             (adapter / "device").symlink_to(place)
             link(self.root / "sys/class/infiniband" / adapter.name, adapter)
-            (bridge / address(index)).mkdir()
-            link(self.root / "sys/bus/pci/devices" / address(index), bridge / address(index))
+            on_bus = self.root / "sys/bus/pci/devices" / address(index)
+            if on_bus.is_dir():  # of AMD's, whose state stands there
+                on_bus.rename(bridge / address(index))
+            else:
+                (bridge / address(index)).mkdir()
+            link(on_bus, bridge / address(index))
             (self.root / "proc/driver/nvidia/gpus" / address(index)).mkdir(parents=True)
 
 
