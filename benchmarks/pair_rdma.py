@@ -1,6 +1,8 @@
 """Bandwidth and latency between two nodes by perftest: RDMA writes, HCA by HCA (rail by rail).
 
 From 64 bytes to megabytes, because a switch may drop large packets in silence and pass small ones.
+With at_once all HCAs measure at the same time, for networks in which rails share no cable; if they
+agree, one sample of each is enough.
 With memory=cuda the buffers are in the nearest GPU (GPUDirect RDMA), and the latency is that of
 send and receive. An HCA that is up on one node only is a wrong answer of that pair, under
 `agreement:rails`. With a shift, each HCA meets another one than its namesake (across rails).
@@ -8,18 +10,26 @@ send and receive. An HCA that is up on one node only is a wrong answer of that p
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import contract
 from kit.pair import (
     OF_PAIR_TEST,
+    Numbers,
     Pair,
+    Test,
+    Way,
+    agree,
     common_rails,
     everywhere,
     pair_nodes,
     report_sizes,
     shifted_rails,
+    tests_of,
     transfer,
+    transfer_at_once,
 )
 from kit.perftest import (
     BANDWIDTH,
@@ -32,6 +42,8 @@ from kit.perftest import (
 )
 from kit.ports import NO_HCA, Hca, active, ceiling_of
 from kit.tools import find
+
+ALIKE = {"gbps": 0.03, "us": 0.1}  # the spread of HCAs that need no further sample
 
 BENCHMARK = contract.Benchmark(
     name="pair_rdma",
@@ -68,6 +80,11 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "samples", 3, "tests per size and direction", smoke=1, at_least=1, more_is_stronger=True
         ),
+        contract.Parameter(
+            "at_once",
+            False,
+            "test all HCAs at the same time, and once if they are alike; none may share a cable",
+        ),
         *OF_PAIR_TEST,
     ),
 )
@@ -79,6 +96,7 @@ def measure(
     memory: str,
     sizes: str,
     samples: int,
+    at_once: bool,
     shift: int,
     rails: str,
 ) -> None:
@@ -96,35 +114,79 @@ def measure(
         buffers = everywhere(lambda: {hca: memory_arguments(memory, hca) for hca in own.values()})
         if rate := ceiling_of(list(own.values())):
             report.ceiling("bandwidth_gbps", rate, source="rate of the link, in sysfs")
+        ways = {device: HcaWay(hca, tools, buffers[hca]) for device, hca in own.items()}
         with pair_nodes(report) as pair:
-            for device, hca in own.items() if pair.end is not None else ():
+            if pair.end is None:
+                return
+            together = test_at_once(pair, ways, chosen, samples) if at_once else {}
+            for device, way in ways.items():
                 with report.sparing_others(device):  # both ends fail alike, and go on together
-                    numbers = partial(tests, pair, hca, tools, buffers[hca], samples)
-                    report_sizes(report, device, numbers, chosen)
+                    alone = partial(test_alone, pair, way, samples)
+                    report_sizes(report, device, together.get(device, alone), chosen)
 
 
-def tests(
-    pair: Pair,
-    hca: Hca,
-    tools: dict[str, str],
-    memory: list[str],
-    samples: int,
-    unit: str,
-    size: int,
-    sender: int,
+class HcaWay(NamedTuple):
+    """An HCA here, and how perftest measures by it."""
+
+    hca: Hca
+    tools: Mapping[str, str]
+    memory: Sequence[str]
+
+    def make_way(self, unit: str, size: int) -> Way:
+        def server(port: int) -> list[str]:
+            return arguments(self.tools[unit], self.hca, port, size, self.memory)
+
+        def client(address: str, port: int) -> list[str]:
+            return [*server(port), address]
+
+        return Way(server=server, client=client, cpus=self.hca.cpus)
+
+
+def test_alone(
+    pair: Pair, way: HcaWay, samples: int, unit: str, size: int, sender: int
 ) -> list[float]:
-    tool = tools[unit]
+    made = way.make_way(unit, size)
+    return [answer(transfer(pair, sender, made, LIMIT_S), size, unit) for _ in range(samples)]
 
-    def server(port: int) -> list[str]:
-        return arguments(tool, hca, port, size, memory)
 
-    def client(address: str, port: int) -> list[str]:
-        return [*server(port), address]
+def test_at_once(
+    pair: Pair, ways: Mapping[str, HcaWay], sizes: Sequence[int], samples: int
+) -> dict[str, Numbers]:
+    """Return the samples of each device by its tests. One that fails does not go on."""
+    left = dict(ways)
+    measured: dict[str, dict[Test, list[float] | contract.Unmeasured]] = {d: {} for d in ways}
+    for test in tests_of(sizes):
+        values = sample_at_once(pair, left, test, samples) if left else {}
+        for device, of_device in values.items():
+            measured[device][test] = of_device
+        left = {d: way for d, way in left.items() if isinstance(values[d], list)}
+    return {device: lambda *test, own=own: agree(own[test]) for device, own in measured.items()}
 
-    return [
-        answer(transfer(pair, sender, server, client, LIMIT_S, cpus=hca.cpus), size, unit)
-        for _ in range(samples)
-    ]
+
+def sample_at_once(
+    pair: Pair, ways: Mapping[str, HcaWay], test: Test, samples: int
+) -> dict[str, list[float] | contract.Unmeasured]:
+    """Return the samples of all devices, or why one has none. If the first samples are alike, no
+    others follow."""
+    unit, size, sender = test
+    values: dict[str, list[float]] = {device: [] for device in ways}
+    failed: dict[str, contract.Unmeasured] = {}
+    for _ in range(samples):
+        at_once = {d: ways[d].make_way(unit, size) for d in ways if d not in failed}
+        for device, printed in transfer_at_once(pair, sender, at_once, LIMIT_S).items():
+            try:
+                values[device].append(answer(agree(printed), size, unit))
+            except contract.Unmeasured as error:
+                failed[device] = error
+        firsts = [values[device][0] for device in ways if device not in failed]
+        if not firsts or are_alike(firsts, ALIKE[unit]):
+            break
+    return values | failed
+
+
+def are_alike(values: Sequence[float], spread: float) -> bool:
+    """True if several values lie within this share of the largest."""
+    return len(values) > 1 and max(values) - min(values) <= spread * max(values)
 
 
 def processes() -> int:

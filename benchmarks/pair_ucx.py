@@ -16,6 +16,7 @@ from kit.pair import (
     METRICS,
     OF_PAIR_TEST,
     Pair,
+    Way,
     common_rails,
     everywhere,
     pair_nodes,
@@ -119,9 +120,8 @@ def repeat(
             options = ["-t", test, "-s", str(size), "-n", str(messages), "-w", str(FEW)]
             return [tool, address, "-p", str(port), *options, "-f", "-v"]
 
-        printed = transfer(
-            pair, sender, lambda port: [tool, "-p", str(port)], client, LIMIT_S + sample_s, env
-        )
+        way = Way(server=lambda port: [tool, "-p", str(port)], client=client)
+        printed = transfer(pair, sender, way, LIMIT_S + sample_s, env)
         if not (values := ucx_perftest(printed)):
             raise contract.Unmeasured(
                 f'ucx_perftest wrote no result but "{printed[-160:].strip()}"'

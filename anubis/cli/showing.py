@@ -175,7 +175,8 @@ def _turns(fabric: Fabric, cost: Estimate) -> str:
     """Number of turns in which pairs run, and the bottleneck that needs so many."""
     bottleneck = cost.bottleneck
     if bottleneck is None:
-        return f"{cost.turns:,}, as pairs that may take the same cable wait for each other"
+        least = f", at least {cost.fewest_turns:,}" if cost.fewest_turns else ""
+        return f"{cost.turns:,}{least}, as pairs that may take the same cable wait for each other"
     cables = f"which of its {bottleneck.cables} cables each takes"
     why = f", as {cables} is unknown" if bottleneck.cables > 1 else " by its only cable"
     return (

@@ -39,6 +39,7 @@ from anubis.core.campaign.requested import (
 )
 from anubis.core.errors import NothingLearnedError, UsageError
 from anubis.core.fabric import Fabric
+from anubis.core.network.sharing import rails_share_no_cable
 from anubis.core.records import CriteriaSet, Node, Plan, Policy, Suite
 from anubis.operations.requests import LocateRequest, ScanRequest
 from anubis.text import places
@@ -135,6 +136,13 @@ class Brief:
         return fabric_between(self.requested, nodes)
 
 
+def _suite_of_pairs(fabric: Fabric) -> str:
+    if not fabric.has_rdma_adapters:
+        return "scan"
+    several = len(fabric.rails) > 1
+    return "scan-rails" if several and rails_share_no_cable(fabric) else "scan-rdma"
+
+
 def read_request(request: CampaignRequest, caller: Caller) -> Brief:
     """Read every file that the request names, from the cluster's to the criteria."""
     cluster = configs.cluster(request.cluster)
@@ -145,7 +153,7 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
     elif isinstance(request, ScanRequest | LocateRequest) and request.topology is None:
         request = replace(request, topology=cluster.topology or None)
     survey, counters = read_fabric(request, cluster, caller)
-    pairs = "scan-rdma" if survey and survey.fabric.has_rdma_adapters else "scan"
+    pairs = _suite_of_pairs(survey.fabric) if survey else "scan"
     kind, tests = request.kind, request.tests
     crosses_after = request.crosses_fabric and kind.is_signed
 

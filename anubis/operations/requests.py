@@ -288,7 +288,8 @@ class ScanRequest(CampaignRequest):
         Option(
             flags=("--suite", "-s"),
             help="A suite of programs for pairs: a name under configs/suites/, or a file. "
-            "Default: scan-rdma if the topology has InfiniBand adapters, else scan.",
+            "Default: scan; if the topology has InfiniBand adapters, scan-rdma, or scan-rails if "
+            "its rails share no cable.",
         ),
     ] = None
     policy: PolicyFile = "default"

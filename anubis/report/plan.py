@@ -16,6 +16,8 @@ class PhaseLine:
     steps: int
     turns: int
     """How often steps wait for others before they begin."""
+    fewest_turns: int
+    """The least number of turns of pairs that share cables, in whatever order; 0 if none wait."""
     duration_s: float
     node_hours: float
 
@@ -26,6 +28,7 @@ def phase_fields(phase: Phase, cost: Estimate) -> PhaseLine:
         benchmarks=[str(entry.workload) for entry in phase.entries],
         steps=cost.steps,
         turns=cost.turns,
+        fewest_turns=cost.fewest_turns,
         duration_s=round(cost.duration_s, 1),
         node_hours=round(cost.node_hours, 4),
     )

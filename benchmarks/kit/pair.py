@@ -11,6 +11,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,17 @@ METRICS = (
     contract.lower("latency_us", "us", "one way, half of a round trip"),
 )
 
-Numbers = Callable[[str, int, int], list[float]]  # samples of "gbps" or "us", by size and sender
+Test = tuple[str, int, int]  # "gbps" or "us", size of a message, end that sends
+Numbers = Callable[[str, int, int], list[float]]  # samples of a test
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A tool's server, by its port, and its client, by address and port; and their processors."""
+
+    server: Callable[[int], Sequence[str]]
+    client: Callable[[str, int], Sequence[str]]
+    cpus: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,43 +113,73 @@ def pair_nodes(report: contract.Report) -> Iterator[Pair]:
     report.series = everyones(report.series)[0]
 
 
-def report_sizes(report: contract.Report, device: str, numbers: Numbers, sizes: list[int]) -> None:
-    """Report bandwidth in both directions, and latency if a message is small."""
+def tests_of(sizes: Sequence[int]) -> Iterator[Test]:
+    """Yield the tests of bandwidth in both directions, and of latency if a message is small."""
     for size in sizes:
-        for name, sender in DIRECTIONS.items():
-            report.add(f"bandwidth_gbps:{name}/{size}", device, numbers("gbps", size, sender))
+        yield from (("gbps", size, sender) for sender in DIRECTIONS.values())
         if size <= LATENCY_UP_TO:
-            report.add(f"latency_us:{size}", device, numbers("us", size, 0))
+            yield "us", size, 0
+
+
+def report_sizes(report: contract.Report, device: str, numbers: Numbers, sizes: list[int]) -> None:
+    directions = {sender: name for name, sender in DIRECTIONS.items()}
+    for unit, size, sender in tests_of(sizes):
+        is_latency = unit == "us"
+        metric = "latency_us:" if is_latency else f"bandwidth_gbps:{directions[sender]}/"
+        report.add(f"{metric}{size}", device, numbers(unit, size, sender))
 
 
 def transfer(
-    pair: Pair,
-    sender: int,
-    server: Callable[[int], Sequence[str]],
-    client: Callable[[str, int], Sequence[str]],
-    limit_s: float,
-    env: Mapping[str, str] | None = None,
-    cpus: frozenset[int] = frozenset(),
+    pair: Pair, sender: int, way: Way, limit_s: float, env: Mapping[str, str] | None = None
 ) -> str:
     """Run server and client, and return on both ends what the client at the sending end printed."""
-    if pair.end == sender:
-        where: tuple[str, int] = agree(pair.tell(None)[1 - sender])
-        return agree(pair.tell(outcome_of(client(*where), limit_s, env, cpus))[sender])
-    with ExitStack() as stack:
-        try:
-            port, _ = stack.enter_context(tools.serve(server, limit_s, env, cpus))
-        except contract.Unmeasured as error:
-            pair.tell(error)
-            raise
-        pair.tell((pair.address, port))
-        return agree(pair.tell(None)[sender])
+    return agree(transfer_at_once(pair, sender, {"": way}, limit_s, env)[""])
 
 
-def outcome_of(
-    argv: Sequence[str], limit_s: float, env: Mapping[str, str] | None, cpus: frozenset[int]
+def transfer_at_once(
+    pair: Pair,
+    sender: int,
+    ways: Mapping[str, Way],
+    limit_s: float,
+    env: Mapping[str, str] | None = None,
+) -> dict[str, str | contract.Unmeasured]:
+    """Run the server and client of each way at the same time, and return on both ends what each
+    client printed, or why it has no answer."""
+    with ThreadPoolExecutor(len(ways)) as pool, ExitStack() as servers:
+        if pair.end == sender:
+            ports = pair.tell(None)[1 - sender]
+            calls = pool.map(lambda name: _call(ways[name], ports[name], limit_s, env), ways)
+            return pair.tell(dict(zip(ways, calls, strict=True)))[sender]
+        started = pool.map(lambda way: _serve(way, pair.address, limit_s, env), ways.values())
+        ports = {}
+        for name, (serving, port) in zip(ways, started, strict=True):
+            servers.push(serving)
+            ports[name] = port
+        pair.tell(ports)
+        return pair.tell(None)[sender]
+
+
+def _serve(
+    way: Way, address: str, limit_s: float, env: Mapping[str, str] | None
+) -> tuple[ExitStack, tuple[str, int] | contract.Unmeasured]:
+    """Return what ends the server, and its address and port, or why it did not start."""
+    serving = ExitStack()
+    try:
+        port, _ = serving.enter_context(tools.serve(way.server, limit_s, env, way.cpus))
+    except contract.Unmeasured as error:
+        return serving, error
+    return serving, (address, port)
+
+
+def _call(
+    way: Way,
+    port: tuple[str, int] | contract.Unmeasured,
+    limit_s: float,
+    env: Mapping[str, str] | None,
 ) -> str | contract.Unmeasured:
     try:
-        return tools.require_success(tools.run(argv, limit_s, env, cpus), Path(argv[0]).name)
+        argv = way.client(*agree(port))
+        return tools.require_success(tools.run(argv, limit_s, env, way.cpus), Path(argv[0]).name)
     except contract.Unmeasured as error:
         return error
 

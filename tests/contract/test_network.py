@@ -602,15 +602,47 @@ def test_a_slow_direction_and_a_missing_rail_show_in_a_pair(planted, stand_ins):
     assert ran.samples("agreement:rails") == [0.5]
 
 
+ONE_IS_SLOW = """
+sound = program.arguments
+def arguments(tool, hca, *rest):
+    slow = ["env", "BW=12028.36"] if hca.name == "mlx5_1" else []
+    return [*slow, *sound(tool, hca, *rest)]
+program.arguments = arguments
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "samples"), [("", {2: 1}), (ONE_IS_SLOW, {2: 3}), (BROKEN, {1: 3})]
+)
+def test_hcas_at_once_need_one_sample_if_they_are_alike(planted, stand_ins, fault, samples):
+    """Number of HCAs that answer, and of their samples: one that fails has none beside it."""
+    ran = planted(
+        "pair_rdma",
+        ALL_HCAS + fault,
+        "--sizes=8388608",
+        "--samples=3",
+        "--at_once=true",
+        env=stand_ins,
+    )
+    assert ran.exit_code == 0, ran.stderr
+    of_size = [s for s in ran.document["series"] if s["metric"] == "bandwidth_gbps:back/8388608"]
+    assert {len(of_size): len(of_size[0]["samples"])} == samples
+    values = {s["device"]: s["samples"][0] for s in of_size}
+    if fault == ONE_IS_SLOW:
+        assert values["mlx5_1-mlx5_1"] == pytest.approx(values["mlx5_0-mlx5_0"] / 2)
+    if fault == BROKEN:
+        assert list(ran.document["environment"]["failed_devices"]) == ["mlx5_0-mlx5_0"]
+
+
 BY_WHICH = """
 import kit.pair
 kit.pair.active = active
 log = open(f"{os.environ['TOOLS']}-{rank}", "a")
 sound = kit.pair.transfer
-def transfer(pair, sender, server, client, *rest, **named):
-    command = server(0)
+def transfer(pair, sender, way, *rest):
+    command = way.server(0)
     print(command[command.index("-d") + 1], file=log, flush=True)
-    return sound(pair, sender, server, client, *rest, **named)
+    return sound(pair, sender, way, *rest)
 program.transfer = transfer
 """
 
@@ -642,9 +674,9 @@ from pathlib import Path
 kit.perftest.MODULES = Path(os.environ["MODULES"])
 log = open(os.environ["TOOLS"], "a")
 sound = kit.pair.transfer
-def transfer(pair, sender, server, client, *rest, **named):
-    print(*server(0), file=log, flush=True)
-    return sound(pair, sender, server, client, *rest, **named)
+def transfer(pair, sender, way, *rest):
+    print(*way.server(0), file=log, flush=True)
+    return sound(pair, sender, way, *rest)
 program.transfer = transfer
 """
 

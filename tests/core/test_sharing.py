@@ -22,7 +22,9 @@ from anubis.core.network.sharing import (
     CableUse,
     Room,
     fair_order,
+    fewest_turns,
     narrowest_bottleneck,
+    rails_share_no_cable,
     waves,
 )
 from anubis.lab.simulation.simulated_fabric import FatTree
@@ -155,16 +157,78 @@ def ports_passed(fabric, here, goal):
     return passed
 
 
-def test_where_routes_are_known_pairs_at_once_share_no_cable_and_take_fewer_turns():
-    fabric = statically_routed(TREE)
-    turns = in_turns(fabric, far_pairs(fabric))
-    assert len(turns) < len(in_turns(TREE, far_pairs(TREE))) / 2
+def ports_of(fabric, met):
+    """All ports out of which a pair test sends, there and back, on all rails."""
+    both = [(a, b) for ends in joined_nics(fabric, met) for a, b in (ends, ends[::-1])]
+    return {port for a, b in both for port in ports_passed(fabric, a.switch, b)}
+
+
+RAILS = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=8, rails=4).fabric()
+
+
+@pytest.mark.parametrize(("fabric", "hops"), [(TREE, 4), (RAILS, 6)])
+def test_where_routes_are_known_pairs_at_once_share_no_cable_and_take_fewer_turns(fabric, hops):
+    """No port sends for two pairs, so none is slower for another, whichever direction each
+    measures; every pair runs once; the bound is that of the busiest port or node."""
+    routed = statically_routed(fabric)
+    pairs = far_pairs(routed, hops)
+    turns = in_turns(routed, pairs)
+    assert len(turns) < len(in_turns(fabric, far_pairs(fabric, hops)))
+    assert sorted(met.pair for wave in turns for met in wave) == sorted(pairs)
+    ports = {met: ports_of(routed, met) for wave in turns for met in wave}
     for wave in turns:
-        nics = [tuple(fabric.nic(name, "0") for name in met.pair) for met in wave]
-        for way in (1, -1):
-            passed = [ports_passed(fabric, a.switch, b) for a, b in (pair[::way] for pair in nics)]
-            assert max(Counter(port for ports in passed for port in ports).values()) == 1
-    assert not CableUse(fabric).is_shared_by_chance(PairTest(*far_pairs(fabric)[0]))
+        assert max(Counter(port for met in wave for port in ports[met]).values()) == 1
+    use = CableUse(routed)
+    assert not use.is_shared_by_chance(PairTest(*pairs[0]))
+    busiest = Counter(port for passed in ports.values() for port in passed)
+    nodes = Counter(node for met in ports for node in met.pair)
+    bound = fewest_turns(use, use.find_all_ways(ports))
+    assert bound == max(*busiest.values(), *nodes.values())
+    assert len(turns) >= bound
+
+
+def shares_by_walking(fabric):
+    """True if two rails of a pair can take one cable: every shortest path is walked."""
+    for a, b in combinations(fabric.nodes, 2):
+        used = Counter(
+            link
+            for near, far in joined_nics(fabric, PairTest(a, b))
+            for link in set(fabric.parts_between(near.switch, far.switch)[0])
+        )
+        if max(used.values(), default=0) > 1:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        FatTree(nodes=8, nodes_per_leaf=4, spines=2, rails=2),
+        FatTree(nodes=8, nodes_per_leaf=2, leaves_per_pod=2, spines=2, cores=2, rails=2),
+        FatTree(
+            nodes=8, nodes_per_leaf=2, leaves_per_pod=2, spines=2, cores=2, rails=2, planes=True
+        ),
+        FatTree(
+            nodes=8,
+            nodes_per_leaf=2,
+            leaves_per_pod=2,
+            spines=2,
+            cores=2,
+            rails=2,
+            rail_spines=True,
+        ),
+        FatTree(nodes=4, nodes_per_leaf=4, rails=2),
+    ],
+)
+def test_rails_share_no_cable_if_no_path_of_one_has_a_link_of_another(tree):
+    fabric = tree.fabric()
+    assert rails_share_no_cable(fabric) is not shares_by_walking(fabric)
+
+
+def test_rails_on_common_leaves_share_cables():
+    fabric = FatTree(nodes=8, nodes_per_leaf=4, spines=2, rails=2).fabric()
+    nics = tuple(replace(nic, switch=nic.switch.replace("leaf-1", "leaf-0")) for nic in fabric.nics)
+    assert not rails_share_no_cable(replace(fabric, nics=nics))
 
 
 def test_pairs_on_one_leaf_all_run_at_once():

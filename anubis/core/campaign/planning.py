@@ -40,8 +40,10 @@ from anubis.core.network.sharing import (
     Bottleneck,
     CableUse,
     fair_order,
+    fewest_turns,
     narrowest_bottleneck,
     pick_narrowest,
+    rails_share_no_cable,
     waves,
 )
 from anubis.core.records import (
@@ -70,6 +72,7 @@ EARLY_PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = tuple(
     (f"{name} {level}", single, (level,)) for name, single, levels in PHASES for level in levels
 )
 TIMES_TYPICAL = 6  # default limit: this many times the typical duration, but at least
+AT_ONCE = "at_once"  # the parameter that measures all rails of a pair at the same time
 IN_TURN = "in_turn"  # the value of `gpus` that measures the GPUs of a node one after the other
 FABRIC = "fabric"  # the phase whose pairs cross the fabric
 SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to import torch
@@ -123,6 +126,12 @@ def plan(
         )
         if entries:
             phases.append(Phase(name=name, entries=entries, crosses_fabric=then is None))
+    for entry in chain(suite.benchmarks, then.benchmarks if then else ()):
+        if fabric and entry.parameters.get(AT_ONCE) and not rails_share_no_cable(fabric):
+            raise UsageError(
+                f"{entry.benchmark} is to measure all rails at once ({AT_ONCE}), but rails of this"
+                " network share cables: use a suite without it, such as scan-rdma"
+            )
     if then:
         phases.append(_crossing_phase(then, specs, nodes, phases))
         able += [(specs[entry.benchmark], entry) for entry in then.benchmarks]
@@ -510,6 +519,7 @@ class Estimate:
     turns: int  # steps of one turn run at once
     duration_s: float
     node_hours: float
+    fewest_turns: int = 0  # in whatever order pairs run; 0: nothing limits it
     bottleneck: Bottleneck | None = None  # the leaf that makes pairs take turns
 
 
@@ -531,6 +541,7 @@ def estimate(
         turns=sum(cost.turns for cost in costs),
         duration_s=duration_s,
         node_hours=node_hours,
+        fewest_turns=sum(cost.fewest_turns for cost in costs),
         bottleneck=pick_narrowest(cost.bottleneck for cost in costs),
     )
 
@@ -540,7 +551,7 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
     fit = {node.name for node in plan.nodes}
     everybody = _everybody(plan, entry, fit)
     everybody_meets = entry.scope != "node" and all_meet(entry) and entry.nodes is None
-    bottleneck = None
+    bottleneck, fewest = None, 0
     if everybody_meets and len(everybody) > 1:
         turns, steps, taking_part = _all_pairs(everybody, entry.rounds, use)
     else:
@@ -556,6 +567,7 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
             ways = use.find_all_ways(pair_tests)
             turns = sum(1 for _ in waves(use, pair_tests, ways))
             bottleneck = narrowest_bottleneck(use, ways.values())
+            fewest = max(fewest_turns(use, ways), bottleneck.fewest_turns if bottleneck else 0)
         steps, taking_part = len(groups), sum(map(len, groups))
     duration_s = entry.repeats * entry.duration_s
     return Estimate(
@@ -563,6 +575,7 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
         turns=entry.repeats * turns,
         duration_s=turns * duration_s,
         node_hours=taking_part * duration_s / HOUR_S,
+        fewest_turns=entry.repeats * fewest,
         bottleneck=bottleneck,
     )
 

@@ -1,9 +1,11 @@
 """Decide which pairs may run at once without disturbing each other.
 
-If routes are known, running pairs have no cable in common. Else it is unknown which of several
-cables a connection takes: two pairs whose paths have links in common share a cable with a chance,
-and a pair starts only if that chance is small. A shortfall that this chance explains is no sign of
-a fault. Pairs that follow from results run without any such chance, so that nothing excuses them.
+A cable carries as much in one direction while it is in use in the other, and a pair measures forth
+and then back. If routes are known, running pairs have no cable in common in the same direction.
+Else it is unknown which of several cables a connection takes: two pairs whose paths have links in
+common share a cable with a chance, and a pair starts only if that chance is small. A shortfall that
+this chance explains is no sign of a fault. Pairs that follow from results run without any such
+chance, so that nothing excuses them.
 """
 
 from __future__ import annotations
@@ -65,11 +67,14 @@ Ways = Sequence[CableChances]  # of a pair: one for each two leaves that join it
 
 
 class CableUse:
-    """The paths between leaves, computed when they are first asked for. Cables are numbered."""
+    """The paths between leaves, computed when they are first asked for. Cables are numbered: if
+    routes are known, once for each direction."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.borne = cable_capacities(fabric)
+        self._back = len(self.borne) if fabric.routes else 0  # from a cable's number to that of b-a
+        self.borne = np.concatenate([self.borne, self.borne[: self._back]])
         self._count = np.array([len(link.cables) for link in fabric.links], dtype=np.int64)
         self._first = np.cumsum(self._count) - self._count
         bearing = set(fabric.leaves)
@@ -110,9 +115,14 @@ class CableUse:
         """The cables there and back, if both routes are known."""
         if not (self.fabric.routes and self.fabric.route(a, b) and self.fabric.route(b, a)):
             return None
-        both = (*self.fabric.cables_between(a, b), *self.fabric.cables_between(b, a))
-        cables = np.unique([self._number[link.a, cable.port_a] for link, cable in both])
+        cables = np.unique([*self._numbers_on_route(a, b), *self._numbers_on_route(b, a)])
         return CableChances(cables, np.ones(len(cables)), np.zeros(len(cables)))
+
+    def _numbers_on_route(self, a: Nic, b: Nic) -> Iterator[int]:
+        for switch, (link, cable) in zip(
+            self.fabric.route(a, b), self.fabric.cables_between(a, b), strict=False
+        ):
+            yield self._number[link.a, cable.port_a] + self._back * (link.b == switch)
 
     def _work_out(self, leaves: Sequence[LeafPair]) -> None:
         new = [ends for ends in dict.fromkeys(leaves) if ends not in self._known]
@@ -132,10 +142,12 @@ class CableUse:
         """The cables between two leaves; those of one link are equally likely."""
         count = self._count[link]
         place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        cable = np.repeat(self._first[link], count) + place
+        directions = 2 if self._back else 1
         return CableChances(
-            cable=np.repeat(self._first[link], count) + place,
-            chance=np.repeat(share / count, count),
-            bound=np.repeat(self._bound[link], count),
+            cable=np.concatenate([cable, cable + self._back][:directions]),
+            chance=np.tile(np.repeat(share / count, count), directions),
+            bound=np.tile(np.repeat(self._bound[link], count), directions),
             leaves=ends if ends[0] != ends[1] else (),
         )
 
@@ -160,8 +172,8 @@ def _pieces(starts: Numbers, end: int) -> Iterator[slice]:
 class Room:
     """The running pairs, and the test if one more may join them, by the cables of each.
 
-    A pair measures its rails one after the other, so it loads each cable once. In an `undisturbed`
-    room no pair may share a cable, however unlikely.
+    A pair loads each cable once: it measures its rails one after the other, or at once if no two of
+    them may share a cable. In an `undisturbed` room no pair may share a cable, however unlikely.
     """
 
     def __init__(self, use: CableUse, *, undisturbed: bool = False) -> None:
@@ -222,6 +234,26 @@ def cable_capacities(fabric: Fabric) -> Numbers:
     return np.clip(counts, 1, MOST_BORNE).astype(np.int64)
 
 
+def rails_share_no_cable(fabric: Fabric) -> bool:
+    """True if no cable can carry two rails, so that a pair can measure all of them at once: each
+    switch that has a switch above it has one rail only below. False if switches of one tier are
+    joined."""
+    rails: dict[str, set[str]] = {switch.id: set() for switch in fabric.switches}
+    for nic in fabric.nics:
+        if nic.node:
+            rails[nic.switch].add(nic.rail)
+    upwards = sorted(fabric.links, key=lambda link: min(fabric.tier[link.a], fabric.tier[link.b]))
+    if not all(fabric.is_uplink(link) for link in upwards):
+        return False
+    for link in upwards:
+        upper = fabric.upper(link)
+        lower = link.a if link.b == upper else link.b
+        if len(rails[lower]) > 1:
+            return False
+        rails[upper] |= rails[lower]
+    return True
+
+
 def fair_order(fabric: Fabric, pair_tests: Iterable[PairTest]) -> list[PairTest]:
     """The pair tests in the order in which they start: leaf pairs take turns, those with more
     waiting pairs sooner. Otherwise the pairs of some leaves would wait until those of others are
@@ -261,6 +293,19 @@ def waves(
             busy.update(pair)
         yield tuple(wave)
         waiting = later
+
+
+def fewest_turns(use: CableUse, ways_of_all: Mapping[PairTest, Ways]) -> int:
+    """The least number of turns, in whatever order pairs run: as many as the busiest node has pair
+    tests, and as many as the cable needs over which most routes lead."""
+    of_node = Counter(node for pair_test in ways_of_all for node in pair_test.pair)
+    carried = np.zeros(len(use.borne), dtype=np.int64)
+    for ways in ways_of_all.values():
+        if routes := [way for way in ways if not way.leaves]:
+            cable, _ = _highest_chances(routes)
+            carried[cable] += 1
+    of_cable = -(-carried // use.borne)
+    return max(max(of_node.values(), default=0), int(of_cable.max(initial=0)))
 
 
 def narrowest_bottleneck(use: CableUse, ways_of_all: Iterable[Ways]) -> Bottleneck | None:
