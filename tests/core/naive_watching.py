@@ -296,6 +296,12 @@ class _Naive:
         lively = [not activity or level >= usually for level in middle]
         shift = float(np.mean([own[p] - middle[p] for p in known]))
         side = Side.EITHER if abs(shift) < half else Side.LOW if shift < 0 else Side.HIGH
+        if side is not Side.EITHER and usually != level:
+            way = [(at - level) / (usually - level) for at in own]
+            telling = [
+                tells or (0.25 <= share <= 1.25 and math.isfinite(at))
+                for tells, share, at in zip(telling, way, middle, strict=True)
+            ]
         telling = [
             tells and (lively[p] or side is not Side.EITHER) for p, tells in enumerate(telling)
         ]

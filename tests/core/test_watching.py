@@ -103,6 +103,13 @@ def test_a_role_does_not_hide_a_fault_of_another_node_nor_its_own():
     assert named(set_values(telemetry, "cpu_use", "n2", 500, 900, 3.0)) == ["n2"]
 
 
+@pytest.mark.parametrize("nodes", [4, 5])
+def test_in_a_job_of_few_nodes_one_with_a_role_does_not_hide_the_faulty_one(nodes):
+    telemetry = set_values(healthy(nodes), "cpu_use", "n2", 0, 900, 60.0)
+    assert not named(telemetry)
+    assert named(set_values(telemetry, "cpu_use", "n1", 500, 900, 3.0)) == ["n1"]
+
+
 def test_two_nodes_that_fail_at_once_are_both_named_in_a_job_that_allows_for_two():
     telemetry = healthy(40)
     for node in ("n3", "n30"):
@@ -215,6 +222,14 @@ def test_a_difference_that_shows_when_the_work_begins_is_a_role():
     telemetry.series("gpu_duty")[:, :100] = 0.0  # all wait for the first step
     assert kinds(telemetry) == {("n2", AnomalyKind.ALWAYS_APART)}
     assert not named(telemetry)
+
+
+@pytest.mark.parametrize("works", [40.0, 60.0, 90.0])
+def test_a_gpu_that_stands_still_while_its_peers_spin_as_never_before_has_no_role(works):
+    telemetry = healthy()
+    telemetry.series("gpu_duty")[:, :500] -= 95.0 - works
+    telemetry.series("gpu_duty")[:, 500:] += 4.0  # of kernels that wait
+    assert named(set_values(telemetry, "gpu_duty", "n2", 500, 900, 0.0)) == ["n2"]
 
 
 def test_metrics_that_cannot_be_judged_are_told_with_the_reason():

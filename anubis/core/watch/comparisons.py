@@ -15,6 +15,7 @@ from anubis.core.watch.scaling import Span
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
+FEWEST = 3  # peers that are left of a group when those with a role are set aside
 UNDECIDED = 8  # failures in a row, after which bounds cost more than they save
 AT_ONCE = 1024  # windows denoised at a time: with more, the values do not fit the caches
 
@@ -149,7 +150,7 @@ class Among:
         if self._last is None or self._last[0] != window:
             self._last = (window, *self.comparison.peer_vectors(self.group, self.peers, window))
         _, vectors, rows = self._last
-        least = self.comparison.settings.least_nodes
+        least = min(self.comparison.settings.least_nodes, max(len(self.peers), FEWEST))
         enough = len(rows) >= least and len(rows) * 2 > len(self.peers)
         return (vectors, rows) if enough else (vectors[:0], rows[:0])
 

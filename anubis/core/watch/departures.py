@@ -3,7 +3,9 @@
 A run of windows shows that a node was apart, but not since which second. So at each point of time
 the node's distance from the median of its peers is compared: more than half of the usual distance
 during the run is apart. Being together with the peers proves something only if the peers are at a
-level at which the node was apart during the run: all nodes are alike while a checkpoint is written.
+level at which the node was apart during the run, or if the node was then on its way from where it
+is in the run to where they are: all nodes are alike while a checkpoint is written, but a GPU that
+worked with the others, and stands still while they spin as never before, did leave them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.watch.telemetry import Side
+
+LEAST_WAY, MOST_WAY = 0.25, 1.25  # of the way from a node's level in the run to its peers'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,10 @@ def departure(
     telling = _levels_of_being_apart(peers, apart, run, usual / 2)
     level = float(np.median(own[run][finite]))
     side = _side((own - peers)[run][finite], usual)
-    lively = (peers >= peers[run][finite].mean()) | (not activity)
+    usually = float(peers[run][finite].mean())
+    if side is not Side.EITHER:
+        telling |= _is_on_the_way(own, level, usually) & np.isfinite(peers)
+    lively = (peers >= usually) | (not activity)
     telling &= lively | (side is not Side.EITHER)
     back = together & telling
     steps = _extent(apart[last::-1], back[last::-1], proof)
@@ -85,6 +92,16 @@ def _levels_of_being_apart(peers: Floats, apart: Flags, run: slice, near: float)
     counted = np.concatenate(([0], np.cumsum(apart[run][order])))
     telling: Flags = (counted[high] - counted[low]) * 2 > high - low
     return telling & np.isfinite(peers)
+
+
+def _is_on_the_way(own: Floats, level: float, usually: float) -> Flags:
+    """Flags of the points at which a node was between its level in the run and that of its peers:
+    it then did what it does not do in the run."""
+    if usually == level:
+        return np.zeros(len(own), dtype=bool)
+    share = (own - level) / (usually - level)
+    on_the_way: Flags = (share >= LEAST_WAY) & (share <= MOST_WAY)
+    return on_the_way
 
 
 def _extent(apart: Flags, together: Flags, proof: int) -> int | None:
