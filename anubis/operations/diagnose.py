@@ -189,6 +189,7 @@ def rules() -> tuple[InferenceRule, ...]:
         odd_settings,
         root_cause,
         slow,
+        slow_paths,
         stacks,
         transfers,
         wires,
@@ -204,6 +205,7 @@ def rules() -> tuple[InferenceRule, ...]:
         wires,
         slow,
         transfers,
+        slow_paths,
         root_cause,
         odd_settings,
     )

@@ -98,9 +98,9 @@ def _classes(ranked_parts: list[RankedPart]) -> Iterator[list[RankedPart]]:
 def _cause(scene: CrashScene, alike: list[RankedPart]) -> RootCause:
     first, chance = alike[0], min(1.0, sum(ranked.chance for ranked in alike))
     parts = tuple(ranked.part for ranked in alike)
-    whom = tuple(dict.fromkeys(_part_subject(scene.fabric, part) for part in parts))
+    whom = tuple(dict.fromkeys(part_subject(scene.fabric, part) for part in parts))
     is_silent = first.is_dead and first.part.name not in scene.first_words
-    names = [_part_name(scene.fabric, part) for part in parts[:MOST_NAMED]]
+    names = [part_name(scene.fabric, part) for part in parts[:MOST_NAMED]]
     more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
     place = names[0] if len(parts) == 1 else f"one of {', '.join(names)}{more}"
     evidence = f"{first.pairs} of {len(scene.pairs)} pairs that errors name may cross it"
@@ -117,7 +117,8 @@ def _cause(scene: CrashScene, alike: list[RankedPart]) -> RootCause:
     )
 
 
-def _part_name(fabric: Fabric | None, part: Part) -> str:
+def part_name(fabric: Fabric | None, part: Part) -> str:
+    """Name of a part, also if no fabric is known."""
     if fabric is not None:
         return describe(fabric, part)
     if part.kind == "switch":
@@ -125,13 +126,14 @@ def _part_name(fabric: Fabric | None, part: Part) -> str:
     return f"NIC {part.other} of {part.name}" if part.kind == "nic" else part.name
 
 
-def _part_subject(fabric: Fabric | None, part: Part) -> Whom:
+def part_subject(fabric: Fabric | None, part: Part) -> Whom:
+    """Subject of facts about a part: its node, its NIC, or its name in the fabric."""
     if part.kind == "node":
         return Whom(node=part.name)
     if part.kind == "nic":
         nic = fabric.nic(part.name, part.other) if fabric else None
         return Whom(node=part.name, device=nic.device if nic else part.other)
-    return Whom(part=_part_name(fabric, part))
+    return Whom(part=part_name(fabric, part))
 
 
 # --- as a rule -------------------------------------------------------------------------------

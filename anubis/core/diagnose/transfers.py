@@ -9,7 +9,7 @@ that are slow meet in the ranks at fault. A rank of a group that is fast is clea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from statistics import median
 
@@ -45,11 +45,20 @@ def alike_transfers(evidence: JobEvidence) -> Mapping[Alike, GroupTransfers]:
     }
 
 
+def typical_times(times: GroupTransfers) -> dict[RankGroup, float]:
+    return {group: median(moved.took_s for moved in times[group]) for group in times}
+
+
+def usual_time(seconds: Collection[float]) -> float:
+    """Lower median: of two the shorter, as no wire is too fast."""
+    return sorted(seconds)[(len(seconds) - 1) // 2]
+
+
 def _slow_groups(times: GroupTransfers) -> dict[RankGroup, float]:
     """Groups that take longer than is usual, by the lower median, and how many times as long. If
     more than half do, what is usual is not known."""
-    typical = {group: median(moved.took_s for moved in times[group]) for group in times}
-    usual_s = sorted(typical.values())[(len(typical) - 1) // 2] if typical else 0.0
+    typical = typical_times(times)
+    usual_s = usual_time(typical.values()) if typical else 0.0
     slow = {
         group: took_s / usual_s
         for group, took_s in typical.items()
@@ -106,7 +115,7 @@ def _slow_somewhere(
     """A job that is slow for one of several ranks, or for none that all slow groups share: these
     are to be tested, and none is to blame."""
     ranks = ends or sorted(frozenset[int]().union(*slow))
-    sentence = f"{_sentence(operation, slow, groups)}: ranks {rank_list(ranks)}"
+    sentence = f"{_sentence(operation, slow, groups)}: {rank_list(ranks)}"
     yield JobFact(
         kind=FactKind.SLOWED,
         whom=Whom(),

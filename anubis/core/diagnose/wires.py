@@ -2,8 +2,8 @@
 them is cut off, or has a slow link. The kernel shows it before anything times out.
 
 How slowly is a rate, bytes a second while bytes were on their way: a link of a third of the others'
-rate stands out also if its job works most of the time. If the kernel counts no rates, as of ranks
-in a network of their own, the share of the time in which bytes waited has to do.
+rate stands out also if its job works most of the time. If little is sent, or the kernel counts no
+rates, as of ranks in a network of their own, the share of the time in which bytes waited has to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEWEST_SAMPLES = 12  # of fewer, a share may be off by a seventh by chance
 SENDING = 0.4  # share of the samples in which bytes wait on a slow wire
 TIMES = 2.0  # and so many times as often, or as slowly, as between other hosts
 LEAST_COST = 0.05  # of the time: the least that slow rates cost
-LEAST_MOVED = 1 << 20  # bytes of a connection, whose rate says something
+LEAST_RATE = 2 << 20  # bytes a second: of fewer, delayed acknowledgements decide on the time
 CUT_CONFIDENCE = 0.95  # the kernel's own count, which only a cut or a dead peer raises
 SLOW_CONFIDENCE = 0.8  # bytes also wait for a peer that is starved of its processor
 
@@ -85,13 +85,20 @@ class Wires:
             shares[sender] = max(shares.get(sender, 0.0), _share(connection))
         return shares
 
-    def pace(self, pair: HostPair) -> _Pace | None:
-        """Return how slowly bytes pass between two hosts, by the slowest of their connections that
-        moved much; None if the kernel counted none."""
+    @cached_property
+    def paces(self) -> Mapping[HostPair, _Pace]:
+        """Pace of each pair of hosts that are not cut off from each other."""
+        dead = self.select(lambda connection: connection.resent >= RESENT)
+        pairs = self.connections.keys() - dead.keys()
+        return {pair: pace for pair in pairs if (pace := self._pace(pair)) is not None}
+
+    def _pace(self, pair: HostPair) -> _Pace | None:
+        """Return the pace of the slowest connection of a pair that moved much; None if the kernel
+        counted none."""
         counted = [
             _Pace(1 / wire.rate, wire.moved_bytes / wire.seen_s)
             for wire in self.connections[pair]
-            if wire.rate is not None and wire.moved_bytes >= LEAST_MOVED and wire.seen_s > 0
+            if wire.rate is not None and wire.moved_bytes >= LEAST_RATE * wire.seen_s > 0
         ]
         return max(counted, key=lambda pace: pace.byte_s, default=None)
 
@@ -151,8 +158,7 @@ def _slow_link(hearing: Hearing) -> Iterator[JobFact]:
     wires = Wires(hearing.evidence)
     dead = wires.select(lambda connection: connection.resent >= RESENT)  # not slow, but cut
     pairs = wires.connections.keys() - dead.keys()
-    paces = {pair: pace for pair in pairs if (pace := wires.pace(pair)) is not None}
-    slow, sentence = _slow_rates(paces) if len(paces) > 1 else _waiting(wires, pairs)
+    slow, sentence = _slow_rates(wires.paces) if len(wires.paces) > 1 else _waiting(wires, pairs)
     ends = frozenset[Whom].intersection(*slow) if slow else frozenset()
     for host in sorted(ends, key=_order):
         yield JobFact(
