@@ -118,9 +118,12 @@ class Brief:
     def refuse_unknown_to_topology(self, nodes: Sequence[Node]) -> None:
         names = [node.name for node in nodes]
         if self.surveyed and not place(self.surveyed, names).nodes:
+            is_example = str(self.request.topology) == "example"
             raise UsageError(
                 f"the topology knows none of {shorten(names)}: it has "
                 f"{shorten(self.surveyed.nodes) or 'no nodes'}"
+                + "; --cluster example has these, simulated"
+                * is_example
             )
 
     def simulated_fabric(self) -> Fabric | None:

@@ -181,3 +181,11 @@ def test_a_topology_of_other_nodes_is_refused(near):
     done = scan(near, nodes="gpu[1-4]")
     assert (done.code, done.out) == (64, "")
     assert "the topology knows none of gpu[1-4]: it has n[1-12]" in done.err
+
+
+def test_who_takes_the_example_topology_learns_of_the_cluster_that_has_its_nodes(near):
+    done = near.run("scan", "--cluster", "simulated", "--topology", "example")
+    assert done.code == 64
+    assert "--cluster example has these" in done.err
+    done = near.run("scan", "--cluster", "example", "--dry-run")
+    assert (done.code, "64 nodes" in done.out) == (0, True)
