@@ -15,6 +15,7 @@ from anubis.core.campaign import planning
 from anubis.core.diagnose.classes import ErrorClass, ErrorClasses
 from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
 from anubis.core.errors import ConfigError
+from anubis.core.judge.equality import NodeSettings, judge_settings
 from anubis.core.keep.keeping_policy import CriteriaTask, KeepingPolicy, RiskTask, SweepTask
 from anubis.core.records import (
     Expectation,
@@ -24,6 +25,7 @@ from anubis.core.records import (
     Remedy,
     SelectionPolicy,
     SuiteEntry,
+    Workload,
     canonical,
 )
 from anubis.core.watch.watch_policy import WatchPolicy
@@ -222,3 +224,22 @@ def test_a_campaign_reads_back_the_cluster_that_it_kept(name, owner):
         cluster = dataclasses.replace(cluster, orchestrator=configs.orchestrator(owner))
     setting = Setting(cluster=cluster, folders=("/programs",), by="Jo")
     assert read_setting(canonical(dataclasses.asdict(setting))) == setting
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_well"), [("off", False), ("on", True), ("not supported", True)]
+)
+def test_persistence_that_is_off_on_all_nodes_is_a_finding_all_the_same(mode, is_well):
+    votes = [
+        NodeSettings(
+            node=f"n{number}",
+            sku="h100-8x",
+            workload=Workload.make("node_config", "1", {}),
+            texts={"persistence_mode": {"cuda:0": mode}},
+        )
+        for number in range(4)
+    ]
+    _, alone = judge_settings(votes, configs.expectations("node_config"))
+    assert {verdict.code for verdict in alone} == (
+        set() if is_well else {"NODE_CONFIG.PERSISTENCE_MODE"}
+    )

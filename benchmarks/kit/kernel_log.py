@@ -7,6 +7,7 @@ Nothing here reports or judges.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -14,7 +15,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract import NotApplicable, Unmeasured
+
+from kit.readings import Unread
 from kit.sysfs import text
+from kit.tools import find, run
 
 RECORD = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)$", re.M)
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F:]+)[^)]*\): (\d+)")
@@ -40,6 +45,27 @@ def records(root: Path) -> list[Record]:
     finally:
         os.close(handle)
     return [Record(up_s - int(us) / 1e6, message) for us, message in RECORD.findall(log_text)]
+
+
+def journal_records(root: Path, now: float, limit_s: float = 10.0) -> list[Record]:
+    """Return what the journal has of the kernel since the node was started: for a log that this
+    process may not read itself. Unread: there is no journal, or it shows nothing of the kernel,
+    which a user without the right to it cannot tell from silence."""
+    folder = root / "var/log/journal"
+    place = ["--directory", str(folder)] if folder.is_dir() else []
+    words = ["-k", "-b", "-o", "json", "--output-fields=MESSAGE", "--no-pager", *place]
+    try:
+        output = run([find("journalctl"), *words], limit_s)
+    except (NotApplicable, Unmeasured) as error:
+        raise Unread(str(error)) from None
+    entries = [json.loads(line) for line in output.stdout.splitlines() if line.startswith("{")]
+    if output.exit_code or not entries:
+        raise Unread(f"the journal shows nothing of the kernel: {output.last_words()}")
+    return [
+        Record(now - int(entry["__REALTIME_TIMESTAMP"]) / 1e6, entry["MESSAGE"])
+        for entry in entries
+        if isinstance(entry.get("MESSAGE"), str)  # else it is no text
+    ]
 
 
 def _chunks(handle: int) -> Iterator[bytes]:

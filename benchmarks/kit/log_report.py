@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from kit.findings import Findings
-from kit.kernel_log import is_about_gpus, machine_checks, records, sxids, xids
+from kit.kernel_log import (
+    Record,
+    is_about_gpus,
+    journal_records,
+    machine_checks,
+    records,
+    sxids,
+    xids,
+)
+from kit.readings import Unread
 
 MOST_SHOWN = 8
 
@@ -14,10 +24,9 @@ def report_log(findings: Findings, root: Path, hours: float, gpus: dict[str, str
     """Report the kernel log. `gpus` are the devices' PCI addresses. What is older than `hours` is
     noted, not counted."""
     try:
-        log = records(root)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        findings.miss("kernel log", f"{root / 'dev/kmsg'}: {reason}")
+        log = readable_records(findings, root)
+    except Unread as error:
+        findings.miss("kernel log", error)
         return
     recent = [record.message for record in log if record.age_s <= hours * 3600]
     report_xids(findings, recent, gpus)
@@ -30,6 +39,20 @@ def report_log(findings: Findings, root: Path, hours: float, gpus: dict[str, str
     findings.facts["xid_log"] = [
         f"{record.age_s / 3600:.1f} h ago: {record.message}" for record in shown[-MOST_SHOWN:]
     ]
+
+
+def readable_records(findings: Findings, root: Path) -> list[Record]:
+    """Return the kernel's log by itself, or else by the journal."""
+    try:
+        return records(root)
+    except (OSError, ValueError) as error:
+        reason = f"{root / 'dev/kmsg'}: {getattr(error, 'strerror', None) or error}"
+    try:
+        log = journal_records(root, time.time())
+    except Unread as error:
+        raise Unread(f"{reason}; {error}") from None
+    findings.facts["kernel_log"] = f"by the journal ({reason})"
+    return log
 
 
 def report_xids(findings: Findings, messages: list[str], gpus: dict[str, str]) -> None:

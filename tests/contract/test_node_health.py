@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -541,15 +542,39 @@ def test_a_line_of_the_log_is_counted_as_what_it_is(machine, line, expected):
     assert told == nothing | {("xids", "node"): total} | expected
 
 
-def test_a_log_that_may_not_be_read_is_a_fact_and_never_zero(machine, monkeypatch):
-    def refuse(path, flags):
-        raise PermissionError(1, "Operation not permitted")
+JOURNAL = """{"__REALTIME_TIMESTAMP":"%d","MESSAGE":"Linux version 6.8.0"}
+{"__REALTIME_TIMESTAMP":"%d","MESSAGE":[80,82]}
+{"__REALTIME_TIMESTAMP":"%d","MESSAGE":"NVRM: Xid (PCI:0000:3b:00): 79, GPU is lost."}
+"""
+
+
+@pytest.mark.parametrize("journal", ["of an hour ago", "empty", "absent"])
+def test_a_log_that_may_not_be_read_is_read_by_the_journal_or_is_a_fact_and_never_zero(
+    machine, monkeypatch, tmp_path, journal
+):
+    opened = os.open
+
+    def refuse(path, *how, **more):
+        if str(path).endswith("kmsg"):
+            raise PermissionError(1, "Operation not permitted")
+        return opened(path, *how, **more)
 
     monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin" if journal != "absent" else "/nowhere")
+    hour_ago = (time.time() - 3600) * 1e6
+    text = JOURNAL % (3 * (hour_ago,)) if journal == "of an hour ago" else "-- No entries --"
+    (tmp_path / "journalctl").write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+    (tmp_path / "journalctl").chmod(0o755)
     found = Findings()
-    kit.log_report.report_log(found, machine.root, 24, {})
+    kit.log_report.report_log(found, machine.root, 24, {"cuda:1": ADDRESSES[1]})
+    if journal == "of an hour ago":
+        assert found.samples["xids:79", "cuda:1"] == [1]
+        assert found.facts["kernel_log"].startswith("by the journal (")
+        return
     assert found.samples == {}
-    assert "Operation not permitted" in found.unread["kernel log"]
+    assert "Operation not permitted; " in found.unread["kernel log"]
+    reason = "shows nothing of the kernel" if journal == "empty" else "journalctl is not on PATH"
+    assert reason in found.unread["kernel log"]
 
 
 def test_every_xid_with_a_limit_is_one_that_nvidia_would_not_leave_to_the_application():
