@@ -19,6 +19,7 @@ from anubis.config.catalog import Catalog
 from anubis.core.errors import ConfigError, StoreError
 from anubis.core.records import BenchmarkSpec
 from anubis.operations.keeping_policy import kept_policy
+from anubis.operations.torch_builds import advise
 from anubis.reach.executors.machine import cpu_model, gpu_models
 from anubis.reach.executors.other_gpus import intel_gpus
 from anubis.store.history import History
@@ -62,7 +63,7 @@ def _checks(programs: Catalog) -> Iterator[Check]:
     for package, purpose in PACKAGES.items():
         yield _package(package, purpose)
     if count:
-        yield _cuda()
+        yield _cuda(gpus.found.partition(" x ")[2])
     yield from _history()
     for spec in programs.specs.values():
         yield _benchmark(spec, gpus=count)
@@ -81,7 +82,14 @@ def _gpus() -> tuple[Check, int]:
     return Check("gpus", "missing", "none: every benchmark runs on the CPU"), 0
 
 
-def _cuda() -> Check:
+def _driver() -> str:
+    try:
+        return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _cuda(model: str) -> Check:
     """Check torch and CUDA in a separate process: a broken driver can hang its caller."""
     question = (
         "import torch; of = torch.version; count = torch.cuda.device_count(); "
@@ -95,8 +103,7 @@ def _cuda() -> Check:
         return Check("torch and cuda", "bad", f"torch cannot ask the GPU: {error}")
     count, _, build = answer.partition(", ")
     if count == "0":
-        advice = "install torch's build for these GPUs: CUDA for NVIDIA's, ROCm for AMD's"
-        return Check("torch and cuda", "bad", "torch sees no GPU", advice)
+        return Check("torch and cuda", "bad", "torch sees no GPU", advise(_driver(), model))
     return Check("torch and cuda", "good", f"{count} GPUs, {build}")
 
 

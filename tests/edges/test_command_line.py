@@ -391,7 +391,7 @@ def test_a_ray_cluster_without_an_address_is_refused_and_not_taken_for_this_mach
 
 def test_doctor_counts_the_gpus_that_a_benchmark_needs(near, monkeypatch):
     monkeypatch.setattr(doctor, "gpu_models", lambda: (["NVIDIA H200"], True))
-    monkeypatch.setattr(doctor, "_cuda", lambda: doctor.Check("torch and cuda", "good", ""))
+    monkeypatch.setattr(doctor, "_cuda", lambda model: doctor.Check("torch and cuda", "good", ""))
     found = {line["what"]: line for line in near.run("doctor", "--json").lines}
     alone, group = found["benchmark overlap"], found["benchmark collective"]
     assert (alone["state"], alone["found"]) == ("missing", "needs 2 GPUs")
