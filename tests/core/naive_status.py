@@ -90,7 +90,9 @@ class NaiveLogbook:
             return 0.0
         since = [since for since, _ in merged(self.spans(node)) if since <= at]
         came_up = [*map(end_of, outs), *since]
-        return (at - max(came_up)) / HOUR_S if came_up else 0.0
+        known = [min(at, until) for since, until in merged(self.spans(node)) if since <= at]
+        until = max(known, default=at)
+        return max(0.0, until - max(came_up)) / HOUR_S if came_up else 0.0
 
     def rate(self, attribute: str, node: str, at: float) -> float:
         """Incidents of the others in its group, beside what the others of all groups would have."""

@@ -245,6 +245,14 @@ def test_the_status_of_a_node_hour_by_hour(
     assert found.values[0, :7].tolist() == pytest.approx(expected)
 
 
+def test_a_node_is_known_to_be_up_no_longer_than_it_was_watched() -> None:
+    watch = Watch(node="a", since=0.0, until=7 * HOUR_S)
+    incident = Incident(node="a", category="x", start=1 * HOUR_S, end=2 * HOUR_S)
+    late = Instants.now(["a"], 100 * HOUR_S)
+    found = Logbook.from_records([incident], [watch]).statuses(late, ("up_h", "total_up_h"))
+    assert found.values.tolist() == [[5, 6]]
+
+
 def test_the_uptimes_of_a_node_run_from_each_return_to_the_next_incident() -> None:
     logbook = worked_example().logbook
     found = logbook.uptimes(logbook.returns(), until=20 * HOUR_S, covariates=["incidents"])

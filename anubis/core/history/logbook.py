@@ -203,7 +203,8 @@ class Logbook:
     def statuses(self, instants: Instants, covariates: Sequence[str] | None = None) -> Statuses:
         """Statuses at these instants, in hours and counts:
 
-        up_h              since the node last returned or was added; 0 while it is down
+        up_h              since the node last returned or was added, as long as it was watched; 0
+                          while it is down
         total_up_h        time for which it was watched and not down, since its first watch
         since_incident_h  since the last incident began; of a category, LONG_AGO_H at most: else it
                           equals the age of most nodes, which makes later forecasts worse
@@ -326,8 +327,9 @@ class Logbook:
         back = self._downs.pick(self._back, node, downs - 1, -np.inf)
         watches = self._watches.count_begun(node, _just_after(at))
         added = self._watches.pick(self._watches.start, node, watches - 1, -np.inf)
-        since = np.maximum(back, added)
-        return np.where(np.isneginf(since), 0.0, np.maximum(at - since, 0.0)) / HOUR_S
+        ended = self._watches.pick(self._watches.end, node, watches - 1, np.inf)
+        since, until = np.maximum(back, added), np.minimum(at, ended)
+        return np.where(np.isneginf(since), 0.0, np.maximum(until - since, 0.0)) / HOUR_S
 
     def _total_up(self, node: Rows, at: Times) -> Times:
         down = self._downs.count_begun(node, at) - 1
