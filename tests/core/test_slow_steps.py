@@ -258,3 +258,16 @@ def test_of_a_healthy_fleet_units_exceed_a_chance_no_more_often_than_it_says():
     chance = learned.slow_steps.once
     beyond = [criteria.shortfalls(t, learned).suspicion(learned) >= 1 for t in times[1:]]
     assert np.mean(beyond) <= 1.3 * chance
+
+
+def test_three_to_seven_nodes_with_checkpoints_are_compared_at_their_places():
+    """By one usual step for all places, one healthy node in ten was called: the one whose
+    checkpoints take more than three times as long."""
+    rng = np.random.default_rng(35)
+    called, nodes = 0, 0
+    for size in (3, 5, 6, 7) * 8:
+        times = with_checkpoints(steady(rng, size), rng)
+        learned = learn(times)
+        called += np.sum(criteria.shortfalls(times, learned).suspicion(learned) >= 1)
+        nodes += size
+    assert called / nodes <= 0.01

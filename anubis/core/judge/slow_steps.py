@@ -29,10 +29,16 @@ from anubis.core.arrays import Ints
 from anubis.core.judge import medoid
 from anubis.core.records import Samples, SlowShare, SlowSteps
 
-FEWEST_UNITS = 8  # with fewer, the usual step at one place of a run is not known
+FEWEST_UNITS = 8  # with fewer, the usual step at one place of a run is not known,
+FEWEST_IN_STEP = 3  # unless most runs are slow at the same places,
+AS_ONE = 1.25  # so many times as long; a mode of the program is seldom so much slower
 FEWEST_STEPS = 8  # with fewer, each is a good part of what is known of a unit, and counts in full
 TIMES = (1.1, 1.5, 3.0)  # as long as usual; a step that takes less than 10 % longer is not slow
 DEVIATIONS = 6  # median absolute deviations: four standard deviations, one normal step in 30,000
+MOST = (
+    0.75  # of few runs: so many are slow at the same place, and so many are like each other there
+)
+MOST_NORMAL = 1.706  # the deviation that so many normal ones are within, in median deviations
 UPPER = 0.75  # quantile of the shares of slow steps; of those above only "at least" is used
 ODD_FLEETS = 0.01  # share of healthy fleets in which units are left out because of their count
 BY_CHANCE = 0.05  # the chance above which counts vary no more than by chance
@@ -87,19 +93,35 @@ def _runs(units: medoid.Bundle, length: int) -> Samples | None:
 
 def _usual_of_places(units: medoid.Bundle) -> tuple[Samples, Samples] | None:
     """The usual time at each place of a run, and how much more it may be there by chance; None if
-    runs are too few. Of runs that differ in length, up to the end of the shortest."""
+    runs are too few. Of runs that differ in length, up to the end of the shortest.
+
+    Of few runs the middle deviation at a place is often small by chance: the largest of three
+    quarters of them counts as well."""
     fewest = int(units.lengths.min())
     runs = _runs(units, fewest)
     if runs is None:
         runs = -np.log([steps[:fewest] for steps in units])
-    if len(runs) < FEWEST_UNITS:
+    few = len(runs) < FEWEST_UNITS
+    if few and not _have_slow_places(runs):
         return None
     usual = np.zeros(fewest)
     for _ in range(2):  # the pace of a run depends on what is usual at its places
         usual = np.median(runs - _pace(runs - usual)[:, None], axis=0)
     apart = runs - usual
-    deviation = np.median(np.abs(apart - np.median(apart, axis=1)[:, None]), axis=0)
+    off = np.abs(apart - np.median(apart, axis=1)[:, None])
+    deviation = np.median(off, axis=0)
+    if few:
+        deviation = np.maximum(deviation, np.quantile(off, MOST, axis=0) / MOST_NORMAL)
     return usual, DEVIATIONS * np.maximum(deviation, np.median(deviation))
+
+
+def _have_slow_places(runs: Samples) -> bool:
+    """True if most of these runs, three or more, are slow at one place, as by a checkpoint."""
+    if len(runs) < FEWEST_IN_STEP:
+        return False
+    apart = runs - _pace(runs)[:, None]
+    least_of_most = np.quantile(apart, 1 - MOST, axis=0, method="lower")
+    return bool(np.any(least_of_most > math.log(AS_ONE)))
 
 
 def _pace(runs: Samples) -> Samples:
