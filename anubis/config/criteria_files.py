@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from anubis.core.records import (
     Criterion,
     CriterionKey,
     Direction,
+    KnownScatter,
     NodeKind,
     ParameterValue,
     Provenance,
@@ -68,6 +70,9 @@ class _Entry:
     repeatability: float | None
     refusal: str
     from_repeats: bool = False
+    scatter: KnownScatter | None = None
+    typical_scatter: KnownScatter | None = None
+    earlier: int = 0
     slow_steps: SlowSteps | None = None
     reference: tuple[float, ...]
 
@@ -146,6 +151,7 @@ def dump(criteria: CriteriaSet) -> str:
 
 def _dump_entry(criterion: Criterion) -> str:
     workload = criterion.key.workload
+    nested = _select_fields(criterion, ("scatter", "typical_scatter", "slow_steps"))
     values = {
         "benchmark": workload.benchmark,
         "version": workload.version,
@@ -153,7 +159,7 @@ def _dump_entry(criterion: Criterion) -> str:
         "metric": criterion.key.metric,
         "device_kind": criterion.key.device_kind,
         **_select_fields(criterion, AS_THEY_ARE),
-        "slow_steps": criterion.slow_steps and asdict(criterion.slow_steps),
+        **{name: value and asdict(value) for name, value in nested.items()},
         "reference": [float(value) for value in criterion.reference],
     }
     lines = [f'   "{key}": {json.dumps(value, sort_keys=True)}' for key, value in values.items()]
@@ -264,6 +270,12 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
             raise CriteriaError(
                 f"{where}: {name} {share:g} of {entry.benchmark} {entry.metric}: "
                 "expected a share between 0 and 1"
+            )
+    for known in (entry.scatter, entry.typical_scatter):
+        if known and not (0 <= known.spread < math.inf and 0 < known.degrees < math.inf):
+            raise CriteriaError(
+                f"{where}: the scatter of {entry.benchmark} {entry.metric} needs a spread from 0 on"
+                " and degrees above 0"
             )
     if entry.slow_steps:
         _check_slow_steps(entry.slow_steps, where)

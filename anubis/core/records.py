@@ -573,6 +573,15 @@ class SlowSteps:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownScatter:
+    """How much healthy nodes differed in a loss: a standard deviation and its degrees of
+    freedom."""
+
+    spread: float
+    degrees: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Criterion:
     """The learned reference sample of one key, with what is needed to trust it or not."""
 
@@ -595,6 +604,9 @@ class Criterion:
     slow_steps: SlowSteps | None = None  # None: they are not counted
     stalls: float | None = None  # the smallest share of samples that is found if half as good
     repeats: int | None = None  # times the measuring that alpha takes; 0: never; None: unknown
+    scatter: KnownScatter | None = None  # of the mean loss of healthy nodes; None: not known
+    typical_scatter: KnownScatter | None = None  # of their typical loss
+    earlier: int = 0  # campaigns before, whose scatter its limits rest on too
     from_repeats: bool = False  # the units were repeats of one machine: it describes only that one
 
     def __str__(self) -> str:

@@ -19,8 +19,8 @@ from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine
 from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link
-from anubis.core.judge.equality import NodeSettings
 from anubis.core.judge.judgement import mark_unfinished
+from anubis.core.judge.precedents import Precedents
 from anubis.core.judge.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, untested_by_reason
 from anubis.core.network.group_search import REPEATS
@@ -469,7 +469,7 @@ def _showing_what_is_known(
     measured: Sequence[Execution],
     executor: Executor,
     caller: Caller,
-    before: Sequence[NodeSettings],
+    before: Precedents,
 ) -> Iterator[None]:
     """Offer the caller an interrupted campaign's results so far; nothing is concluded from them."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from anubis import __version__
 from anubis.config import configs
 from anubis.core.errors import UsageError
+from anubis.core.judge.precedents import Precedents
 from anubis.core.records import (
     Assessment,
     Campaign,
@@ -24,6 +25,7 @@ from anubis.core.records import (
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, find_for_import, now_in
 from anubis.operations.names import new_name
+from anubis.operations.precedents import taught_before
 from anubis.operations.requests import (
     BaselineImport,
     CsvImport,
@@ -283,7 +285,8 @@ def _keep(
         if before:
             caller.remark(f"the same was imported before: nothing is kept twice, see {before}")
             return history.campaigns.get(before), history.imports.find_campaign(before)
-        assessment, criteria = judge(campaign, executions, {}, now)
+        earlier = Precedents(criteria=taught_before(history, since))
+        assessment, criteria = judge(campaign, executions, {}, now, before=earlier)
         history.campaigns.begin(campaign)
         history.executions.record(campaign.id, executions)
         history.assessments.conclude(campaign.id, assessment, criteria, finished_at=until)

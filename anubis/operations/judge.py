@@ -181,7 +181,7 @@ def _judge_by_both(
             evidence.lost,
             limits=limits,
             expectations=campaign.policy.expectations,
-            before=before,
+            before=before.settings,
         )
         for criteria in (old, new)
     )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from anubis import __version__
 from anubis.config import configs, criteria_files
 from anubis.core.errors import CriteriaError, UsageError
+from anubis.core.judge.earlier import learned_before
 from anubis.core.judge.learning import learn_criteria
 from anubis.core.judge.pooling import CampaignEvidence
 from anubis.core.judge.software import Versions, versions
@@ -16,6 +17,7 @@ from anubis.core.records import Campaign, CriteriaSet, Workload
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import campaigns_since, finished_campaign, join_evidence
 from anubis.operations.measurements import IntactExecutions, read_intact
+from anubis.operations.precedents import taught_before
 from anubis.operations.requests import LearnRequest
 from anubis.text import hostlist, places
 
@@ -37,6 +39,7 @@ def learn(request: LearnRequest, caller: Caller = NOBODY) -> tuple[CriteriaSet, 
     if not measured:
         suffix = " without the excluded nodes" if excluded else ""
         raise CriteriaError(f"campaign {names} measured nothing to learn from{suffix}")
+        taught: tuple[CriteriaSet, ...] = taught_before(history, pooled[0].created_at)
     start = request.start_sets
     if request.start:
         start = criteria_files.load(request.start.expanduser(), suite)
@@ -48,6 +51,7 @@ def learn(request: LearnRequest, caller: Caller = NOBODY) -> tuple[CriteriaSet, 
         created_at=datetime.fromtimestamp(_learned_at(last), UTC).isoformat(timespec="seconds"),
         versions=present,
         start=start,
+        earlier=(*learned_before(start, pooled[0].created_at), *taught),
     )
 
 

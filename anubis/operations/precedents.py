@@ -1,19 +1,44 @@
-"""Settings that other nodes reported before a campaign, with which one node alone is compared."""
+"""What was known before a campaign: settings that other nodes reported, with which one node alone
+is compared, and criteria that other campaigns taught, which tell how healthy nodes scatter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from anubis.config import catalog
 from anubis.core.history.events import FleetUpgraded
 from anubis.core.judge.equality import NodeSettings
-from anubis.core.records import BenchmarkSpec, Campaign
+from anubis.core.judge.precedents import Precedents
+from anubis.core.records import BenchmarkSpec, Campaign, CriteriaSet
 from anubis.store.history import ClusterHistory, History
 
 Programs = Mapping[str, frozenset[str]]  # programs and the settings that they report
 
 
-def precedents(history: History, campaign: Campaign, at: float) -> list[NodeSettings]:
+MOST_SEARCHED = 200  # campaigns, the newest, among which those that taught are sought
+MOST_EARLIER = 8  # of them that tell how healthy nodes scatter
+
+
+def precedents(history: History, campaign: Campaign, at: float) -> Precedents:
+    return Precedents(
+        settings=_settings_before(history, campaign, at), criteria=taught_before(history, at)
+    )
+
+
+def taught_before(history: History, at: float) -> tuple[CriteriaSet, ...]:
+    """The criteria that the last campaigns before a time learned from their own measurements, in
+    any cluster."""
+    ended = [
+        row.id
+        for row in history.campaigns.newest(limit=MOST_SEARCHED)
+        if row.kind.learns and row.finished_at is not None and row.finished_at < at
+    ]
+    taught = map(history.campaigns.get, ended[:MOST_EARLIER])
+    return tuple(chain.from_iterable(campaign.criteria for campaign in taught))
+
+
+def _settings_before(history: History, campaign: Campaign, at: float) -> list[NodeSettings]:
     """Settings before a campaign, without those from before an upgrade: they are of other
     software."""
     programs = reporting_programs(campaign.plan.specs)

@@ -30,9 +30,9 @@ from anubis.core.campaign.state_machine import (
 )
 from anubis.core.errors import ExecutorError, Stopped
 from anubis.core.fabric import natural_key
-from anubis.core.judge.equality import NodeSettings
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
+from anubis.core.judge.precedents import NOTHING_BEFORE, Precedents
 from anubis.core.judge.software import versions
 from anubis.core.judge.units import Units, latest_executions, partition, relevant_units, units
 from anubis.core.network.traffic import turns_of_pair_tests
@@ -72,7 +72,7 @@ def carry_out(
     parallel_nodes: int | None = None,
     resumed: bool = False,
     witness: Witness = lambda event: None,
-    before: Sequence[NodeSettings] = (),
+    before: Precedents = NOTHING_BEFORE,
     release: Callable[[Sequence[str]], None] = lambda nodes: None,
 ) -> CampaignOutcome:
     """Run a campaign to its end, or on from its history.
@@ -177,7 +177,7 @@ def judge(
     at: float,
     learned: Sequence[CriteriaSet] = (),
     *,
-    before: Sequence[NodeSettings] = (),
+    before: Precedents = NOTHING_BEFORE,
 ) -> tuple[Assessment, tuple[CriteriaSet, ...]]:
     """Judge by the campaign's criteria or, in an acceptance, by those learned from itself.
     Workloads that only follow from results, as pairs across the parts of a failing job, may never
@@ -186,7 +186,7 @@ def judge(
 
     Results that followed from earlier results teach nothing, because they are about suspects only,
     unless nothing else measures the same. `learned`: the criteria of an earlier judgement, which
-    are kept. `before`: the settings that other nodes last reported.
+    are kept.
     """
     plan, criteria = campaign.plan, campaign.criteria
     settled = latest_executions(executions)
@@ -194,7 +194,7 @@ def judge(
     taught_here = plan.across if criteria else plan.workloads
     if taught_here:
         learned = learned[len(criteria) :]  # the others were given
-        own = _learn(campaign, settled, measured, at, learned, taught_here)
+        own = _learn(campaign, settled, measured, at, learned, taught_here, before.criteria)
         criteria += new_criteria(criteria, own)
     assessment = assess(
         measured,
@@ -204,7 +204,7 @@ def judge(
         lost,
         limits=campaign.policy.limits,
         expectations=campaign.policy.expectations,
-        before=before,
+        before=before.settings,
         taught_here=taught_here,
     )
     return assessment, criteria
@@ -217,6 +217,7 @@ def _learn(
     at: float,
     learned: Sequence[CriteriaSet],
     workloads: Collection[Workload],
+    earlier: Sequence[CriteriaSet],
 ) -> tuple[CriteriaSet, ...]:
     """Learn criteria of these workloads: first of the suite, then of what judges only its own
     fabric."""
@@ -239,5 +240,6 @@ def _learn(
             created_at=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
             versions=versions(settled, plan),
             learned=learned,
+            earlier=earlier,
         )
     )

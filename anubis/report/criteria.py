@@ -123,9 +123,13 @@ def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
     yield "set aside: units that learning left out because they differ, slower or faster"
     if any(c.units < FEWEST for c in criteria):
         yield (
-            f"fewer than {FEWEST} units do not show how much healthy ones differ: there, alpha"
-            f" is taken as it is"
+            f"fewer than {FEWEST} units do not show how much healthy ones differ: there, a loss"
+            " between alpha and the wider limit is unknown"
         )
+    moderated = [c for c in criteria if c.earlier]
+    if moderated:
+        most = quantity(max(c.earlier for c in moderated), "earlier campaign")
+        yield f"the limits of {quantity(len(moderated), 'metric')} rest on up to {most} as well"
     loose = [c for c in criteria if c.proposed_alpha is not None and c.proposed_alpha < c.alpha]
     if loose:
         yield (
@@ -179,6 +183,8 @@ class CriterionLine:
     healthy: int
     set_aside: int
     nodes: int
+    earlier: int
+    """Campaigns before, whose scatter its limits rest on too."""
     from_repeats: bool
     """Learned from the repeats of one machine."""
     refusal: str | None
@@ -217,6 +223,7 @@ def _fields(criterion: Criterion, suite: str) -> CriterionLine:
         healthy=criterion.healthy,
         set_aside=criterion.units - criterion.healthy,
         nodes=criterion.nodes,
+        earlier=criterion.earlier,
         from_repeats=criterion.from_repeats,
         refusal=criterion.refusal or None,
     )

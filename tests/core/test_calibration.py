@@ -11,8 +11,8 @@ from scipy import stats
 from anubis.core.judge import criteria
 from anubis.core.judge.calibration import (
     Strictness,
-    _common_limits,
-    _limit_and_usual,
+    _bound,
+    _common_bounds,
     chance_of_call,
     has_two_levels,
     usual_units,
@@ -156,10 +156,8 @@ def test_one_more_healthy_unit_is_beyond_the_common_limit_no_more_often_than_the
         beyond = []
         for _ in range(2048 // n):
             draw = rng.multivariate_normal([0, 0], [[1, correlation], [correlation, 1]], n).T
-            (first, _), (second, _) = _common_limits(
-                (draw[0], 3 * draw[1] + 1), np.arange(n), at(0.01)
-            )
-            second = (second - 1) / 3
+            bounds = _common_bounds((draw[0], 3 * draw[1] + 1), np.arange(n), at(0.01))
+            first, second = bounds[0].loss, (bounds[1].loss - 1) / 3
             pairs = stats.multivariate_normal([0, 0], [[1, correlation], [correlation, 1]])
             beyond.append(1 - pairs.cdf([first, second]))
         assert np.mean(beyond) < most * 0.01
@@ -176,7 +174,7 @@ def blom(n):
 
 def left(losses, rate):
     votes = np.arange(losses.size)
-    return _limit_and_usual(losses, usual_units(losses, votes), votes, at(rate))[1].size
+    return _bound(losses, usual_units(losses, votes), votes, at(rate)).usual.size
 
 
 @pytest.mark.parametrize(("n", "critical"), [(8, 2.221), (12, 2.55), (19, 2.854)])
@@ -221,7 +219,7 @@ def test_one_slow_unit_of_eight_is_found_almost_as_often_as_by_the_best_test_the
     rng = np.random.default_rng(30)
     losses = rng.standard_normal((300, 8))
     losses[:, 0] += 4.5
-    called = [x[0] > _limit_and_usual(x, np.arange(8), np.arange(8), at(0.005))[0] for x in losses]
+    called = [x[0] > _bound(x, np.arange(8), np.arange(8), at(0.005)).loss for x in losses]
     best = stats.nct(6, 4.5 * np.sqrt(7 / 8)).sf(stats.t.isf(0.005, 6))
     assert np.mean(called) > best - 0.06
 
@@ -231,7 +229,8 @@ def test_of_eight_healthy_units_one_in_two_hundred_is_beyond_two_limits_at_most(
     rng = np.random.default_rng(34)
     beyond = []
     for first, second in rng.standard_normal((600, 2, 8)):
-        limits = [limit for limit, _ in _common_limits((first, second), np.arange(8), at(0.001))]
+        bounds = _common_bounds((first, second), np.arange(8), at(0.001))
+        limits = [bound.loss for bound in bounds]
         beyond.append(1 - np.prod(stats.norm.cdf(limits)))
     assert np.mean(beyond) < 0.005
 

@@ -11,8 +11,8 @@ from scipy import stats
 from anubis.core.judge import criteria, siblings
 from anubis.core.judge.calibration import (
     Strictness,
+    _bound_of_nested,
     _independent_units,
-    _limit_of_nested,
     _nested_scatter,
     calibrate_lags,
 )
@@ -64,8 +64,9 @@ def test_nested_scatter_is_that_of_the_analysis_of_variance(between, within):
     of_parts = nodes - 1, nodes * (ON_EACH - 1)
     total = sum(parts)
     degrees = total**2 / sum(part**2 / d for part, d in zip(parts, of_parts, strict=True))
-    scatter, share = _nested_scatter(losses, owners, 1e-4)
+    scatter, between_nodes = _nested_scatter(losses, owners, 1e-4)
     assert scatter.spread == pytest.approx(np.sqrt(total), rel=0.1)
+    share = (between_nodes.spread / scatter.spread) ** 2
     assert share == pytest.approx(parts[0] / total, abs=0.1)
     # the worst half of nodes and units is not looked at, which leaves a quarter of the degrees
     assert 0.2 * degrees < scatter.degrees <= degrees
@@ -90,9 +91,8 @@ def test_one_more_healthy_node_is_beyond_a_nested_limit_no_more_often_than_the_r
     rng, rate = np.random.default_rng(3), 0.01
     beyond = []
     for _ in range(600 // nodes):
-        limit, _ = _limit_of_nested(
-            *nested(rng, nodes, between, within), Strictness(alpha=0.95, rate=rate / ON_EACH)
-        )
+        strictness = Strictness(alpha=0.95, rate=rate / ON_EACH)
+        limit = _bound_of_nested(*nested(rng, nodes, between, within), strictness).loss
         more, _ = nested(rng, 50, between, within)
         beyond.append(np.mean(more.reshape(50, ON_EACH).max(axis=1) > limit))
     assert np.mean(beyond) < {4: 4, 8: 2.4, 32: 1.7}[nodes] * rate
@@ -155,7 +155,7 @@ def test_a_node_all_of_whose_units_are_slow_is_found_beside_the_fleet():
 def test_the_spread_of_one_more_unit_is_that_of_both_levels():
     rng = np.random.default_rng(7)
     losses, owners = nested(rng, 400, 0.02, 0.01)
-    limit, _ = _limit_of_nested(losses, owners, Strictness(alpha=0.95, rate=1e-3 / ON_EACH))
+    limit = _bound_of_nested(losses, owners, Strictness(alpha=0.95, rate=1e-3 / ON_EACH)).loss
     alone = stats.norm.isf(1e-3) * hypot(0.02, 0.01)
     all_eight = stats.norm.isf(1e-3 / ON_EACH) * hypot(0.02, 0.01)
     assert 0.95 * alone < limit < 1.05 * all_eight

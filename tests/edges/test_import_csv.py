@@ -315,6 +315,19 @@ def test_what_is_imported_twice_is_kept_once(write, listener):
     assert len(campaigns(caller=listener)) == 2
 
 
+def test_a_table_of_tomorrow_is_judged_beside_the_scatter_of_todays(write, listener):
+    today = take(write(fleet(nodes=8)), listener)
+    tomorrow = Caller(history_url=listener.history_url, clock=lambda: NOW + 86_400)
+    later = take(write(fleet("n3/1", nodes=8)), tomorrow)
+    again = judge(JudgeRequest(today.campaign.id), tomorrow)  # what came later is no precedent
+
+    def rest_on(sets):
+        return {criterion.earlier for of_sku in sets for criterion in of_sku.criteria}
+
+    assert (rest_on(today.campaign.criteria), rest_on(again.criteria)) == ({0}, {0})
+    assert rest_on(later.campaign.criteria) == {1}
+
+
 def test_an_imported_campaign_is_taken_back_whole_and_can_be_imported_again(write, listener):
     def rows() -> dict[str, int]:
         with closing(sqlite3.connect(listener.history_url.removeprefix("sqlite:///"))) as history:

@@ -15,13 +15,15 @@ level has its own scatter, and the sum of both variances the degrees of freedom 
 
 Fewer than 20 units say little of how much the next one may differ, and Student's t is wide. There
 the policy is a prior: healthy units scatter by half of what alpha allows, which is worth 8 degrees
-of freedom. The limit is that with the prior or without it, whichever is stricter.
+of freedom. The scatter of earlier campaigns is a second one (earlier.py). The limit is that with a
+prior or without one, whichever is strictest. If earlier campaigns mislead, a healthy unit is beyond
+it five times as often as it may be, and no more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,7 +31,7 @@ import numpy as np
 
 from anubis.core.arrays import Flags, Ints
 from anubis.core.judge import siblings
-from anubis.core.records import Samples
+from anubis.core.records import KnownScatter, Samples
 
 if TYPE_CHECKING:
     from anubis.core.judge import medoid
@@ -48,6 +50,7 @@ TRIED = 128  # healthy units that are slowed down to see this
 OF_PRIOR = 0.5  # of what alpha allows: the scatter of healthy units as far as the policy says,
 PRIOR_DEGREES = 8  # and the degrees of freedom that this is worth
 CONTRADICTED = 0.05  # a scatter that a prior explains so seldom
+MISLED = 5  # times the rate, the most that a prior of other fleets may cost in false alarms
 LARGEST_LOSS = 0.95  # nothing is left to measure beyond it
 PRECISE = 1e-3  # of a loss, as reports show it
 MOST_REPEATS = 100  # more cost so much that the metric is better left out
@@ -61,13 +64,9 @@ class Strictness:
     rate: float
     two_sided: bool = False
 
-    def each_prior(self, units: int) -> Iterator[tuple[Prior | None, float]]:
-        """Yield what is known of the scatter of so many units before it is measured, and the rate
-        for a limit by it: nothing and, of few, what the policy says."""
-        yield None, self.rate
-        if units < SMALL:
-            spread = OF_PRIOR * (1 - self.alpha)
-            yield Prior(spread=spread, degrees=PRIOR_DEGREES), self.rate / 2
+    @property
+    def policy_prior(self) -> Prior:
+        return Prior(spread=OF_PRIOR * (1 - self.alpha), degrees=PRIOR_DEGREES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +99,8 @@ class Calibration:
     tail: float
     limit: float  # of the distance with this tail resolution
     typical: float | None = None  # of the typical loss
+    scatter: KnownScatter | None  # of the mean loss, by these units alone,
+    typical_scatter: KnownScatter | None = None  # and of the typical one
     usual: Ints  # the units that it was learned from
     in_two_groups: bool  # units on two levels: the difference is no scatter
 
@@ -123,10 +124,34 @@ class Scatter:
         interval."""
         return self.middle + self.student(rate) * math.hypot(self.spread, self.uncertainty)
 
+    @property
+    def known(self) -> KnownScatter:
+        return KnownScatter(spread=float(f"{self.spread:.4g}"), degrees=round(self.degrees, 1))
+
     def student(self, rate: float) -> float:
         from scipy.special import stdtrit
 
         return float(stdtrit(self.degrees, 1 - rate))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priors:
+    """The scatter of mean and typical loss by earlier campaigns; None where nothing is known."""
+
+    mean: Prior | None = None
+    typical: Prior | None = None
+
+
+UNKNOWN = Priors()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """The loss that one more healthy unit may have, and what it follows from."""
+
+    loss: float
+    usual: Ints  # units
+    scatter: Scatter
 
 
 def alpha_of(limit: float) -> float:
@@ -140,22 +165,30 @@ def calibrate_tail(
     tail: float,
     strictness: Strictness,
     owners: Ints | None = None,
+    priors: Priors = UNKNOWN,
 ) -> Calibration:
     """The calibration for one tail resolution from all units, in goodness."""
     balance, distance = _balance_and_distance(fleet, reference, tail, strictness.two_sided)
     if strictness.two_sided:
-        usual = usual_units(balance, votes)
+        usual, known = usual_units(balance, votes), None
         reach = _reach(usual.size - 1, usual.size, strictness.rate / 2)
         limit = max(_limit_at(scatter[usual], reach) for scatter in (balance, distance))
     else:  # a unit that is worse and better at once shows in the distance only
-        usual = usual_units(balance, votes)
-        limit, usual = _limit_and_usual(balance, usual, votes, strictness, owners)
+        bound = _bound(balance, usual_units(balance, votes), votes, strictness, owners, priors.mean)
+        limit, usual = bound.loss, bound.usual
+        known = bound.scatter.known
         if owners is None:
-            limit = max(limit, _limit_of_moments(distance[usual], balance.size, strictness))
+            apart = distance[usual]
+            by_distance = _bound_of_moments(apart, balance.size, strictness, priors.mean)
         else:
-            limit = max(limit, _limit_of_nested(distance, owners, strictness)[0])
+            by_distance = _bound_of_nested(distance, owners, strictness, priors.mean)
+        limit = max(limit, by_distance.loss)
     return Calibration(
-        tail=tail, limit=limit, usual=usual, in_two_groups=has_two_levels(balance[usual])
+        tail=tail,
+        limit=limit,
+        scatter=known,
+        usual=usual,
+        in_two_groups=has_two_levels(balance[usual]),
     )
 
 
@@ -165,21 +198,22 @@ def calibrate_together(
     reference: Samples,
     strictness: Strictness,
     owners: Ints | None = None,
+    priors: Priors = UNKNOWN,
 ) -> Calibration:
     """The calibration for mean and typical loss, which share the rate."""
     from anubis.core.judge import medoid
 
     balance, _ = _balance_and_distance(fleet, reference, 1.0, False)
     typical = medoid.typical_losses(fleet, reference)
-    (of_mean, usual), (of_typical, _) = _common_limits(
-        (balance, typical), votes, strictness, owners
-    )
+    of_mean, of_typical = _common_bounds((balance, typical), votes, strictness, owners, priors)
     return Calibration(
         tail=1.0,
-        limit=of_mean,
-        typical=of_typical,
-        usual=usual,
-        in_two_groups=has_two_levels(balance[usual]),
+        limit=of_mean.loss,
+        typical=of_typical.loss,
+        scatter=of_mean.scatter.known,
+        typical_scatter=of_typical.scatter.known,
+        usual=of_mean.usual,
+        in_two_groups=has_two_levels(balance[of_mean.usual]),
     )
 
 
@@ -195,47 +229,82 @@ def calibrate_lags(lags: Samples, owners: Ints, rate: float) -> float | None:
     return replace(scatter, degrees=scatter.degrees * (1 - nodes / counted.size)).limit(rate)
 
 
-def _common_limits(
+def _common_bounds(
     losses: tuple[Samples, Samples],
     votes: Ints,
     strictness: Strictness,
     owners: Ints | None = None,
-) -> list[tuple[float, Ints]]:
-    """The limits of two kinds of loss, each with its usual units. A healthy unit is beyond any of
-    them no more often than the rate. If the two losses are correlated, they cost little more than
-    one."""
-    usual_of = [usual_units(loss, votes) for loss in losses]
-    of_both = np.intersect1d(usual_of[0], usual_of[1])
+    priors: Priors = UNKNOWN,
+) -> tuple[Bound, Bound]:
+    """The limits of mean and typical loss. A healthy unit is beyond any of them no more often than
+    the rate. If the two losses are correlated, they cost little more than one."""
+    usual = [usual_units(loss, votes) for loss in losses]
+    of_both = np.intersect1d(usual[0], usual[1])
     correlation = _correlation(*(loss[of_both] for loss in losses))
     rate = strictness.rate / _independent_count(correlation, strictness.rate)
     shared = replace(strictness, rate=rate)
-    return [
-        _limit_and_usual(loss, usual, votes, shared, owners)
-        for loss, usual in zip(losses, usual_of, strict=True)
-    ]
+    return (
+        _bound(losses[0], usual[0], votes, shared, owners, priors.mean),
+        _bound(losses[1], usual[1], votes, shared, owners, priors.typical),
+    )
 
 
-def _limit_and_usual(
-    losses: Samples, usual: Ints, votes: Ints, strictness: Strictness, owners: Ints | None = None
-) -> tuple[float, Ints]:
-    """The distance that one more healthy unit may be off, and the units from which it was
-    learned."""
+def _bound(
+    losses: Samples,
+    usual: Ints,
+    votes: Ints,
+    strictness: Strictness,
+    owners: Ints | None = None,
+    earlier: Prior | None = None,
+) -> Bound:
+    """The distance that one more healthy unit may be off."""
     if owners is not None:
-        return _limit_of_nested(losses, owners, strictness)
-    limits = list[tuple[float, Ints]]()
-    for prior, rate in strictness.each_prior(losses.size):
+        return _bound_of_nested(losses, owners, strictness, earlier)
+
+    def bound_by(prior: Prior | None, rate: float) -> Bound:
         scatter = _scatter_of(losses, usual, votes, rate, prior)
-        limits.append((scatter.limit(rate), scatter.usual))
-    return min(limits, key=lambda limit: limit[0])
+        return Bound(loss=scatter.limit(rate), usual=scatter.usual, scatter=scatter)
+
+    return _strictest(bound_by, losses.size, strictness, earlier)
 
 
-def _limit_of_moments(losses: Samples, units: int, strictness: Strictness) -> float:
-    """The limit by mean and standard deviation of usual units, of so many."""
-    limits = []
-    for prior, rate in strictness.each_prior(units):
-        middle, spread, degrees = _moments(losses, prior)
-        limits.append(middle + _reach(degrees, losses.size, rate) * spread)
-    return min(limits)
+def _bound_of_moments(
+    losses: Samples, units: int, strictness: Strictness, earlier: Prior | None
+) -> Bound:
+    """The same by mean and standard deviation of usual units, of so many."""
+    every = np.arange(losses.size)
+
+    def bound_by(prior: Prior | None, rate: float) -> Bound:
+        scatter = _scatter_by_moments(losses, every, prior)
+        return Bound(loss=scatter.limit(rate), usual=every, scatter=scatter)
+
+    return _strictest(bound_by, units, strictness, earlier)
+
+
+def _strictest(
+    bound_by: Callable[[Prior | None, float], Bound],
+    units: int,
+    strictness: Strictness,
+    earlier: Prior | None,
+) -> Bound:
+    """The strictest of the limits by what is known before so many units are measured: nothing and,
+    of few, what the policy says and what earlier campaigns showed.
+
+    Earlier campaigns may have nothing to do with this one. So their limit is not stricter than that
+    of the units alone which healthy units are beyond five times as often as the rate.
+    """
+    alone = bound_by(None, strictness.rate)
+    if units >= SMALL:
+        return alone
+    bounds = [alone, bound_by(strictness.policy_prior, strictness.rate / 2)]
+    if earlier:
+        least = bound_by(None, MISLED * strictness.rate)
+        bounds.append(max(bound_by(earlier, strictness.rate / 2), least, key=_loss_of))
+    return replace(min(bounds, key=_loss_of), scatter=alone.scatter)
+
+
+def _loss_of(bound: Bound) -> float:
+    return bound.loss
 
 
 def _scatter_of(
@@ -244,16 +313,18 @@ def _scatter_of(
     """The scatter of independent units. If nodes vote for groups, half of few groups may be bad,
     and only the votes tell which."""
     if losses.size < SMALL and np.array_equal(votes, np.arange(losses.size)):
-        usual = _usual_of_few(losses, usual, rate, prior)
-        middle, spread, degrees = _moments(losses[usual], prior)
-    else:
-        middle, spread, degrees = _scatter(losses, usual)
+        return _scatter_by_moments(losses, _usual_of_few(losses, usual, rate, prior), prior)
+    return _scatter_around(usual, *_scatter(losses, usual))
+
+
+def _scatter_by_moments(losses: Samples, usual: Ints, prior: Prior | None) -> Scatter:
+    return _scatter_around(usual, *_moments(losses[usual], prior))
+
+
+def _scatter_around(usual: Ints, middle: float, spread: float, degrees: float) -> Scatter:
+    uncertainty = spread / math.sqrt(usual.size)
     return Scatter(
-        middle=middle,
-        spread=spread,
-        degrees=degrees,
-        uncertainty=spread / math.sqrt(usual.size),
-        usual=usual,
+        middle=middle, spread=spread, degrees=degrees, uncertainty=uncertainty, usual=usual
     )
 
 
@@ -264,24 +335,28 @@ def _moments(losses: Samples, prior: Prior | None) -> tuple[float, float, float]
     return float(losses.mean()), spread, degrees
 
 
-def _limit_of_nested(losses: Samples, owners: Ints, strictness: Strictness) -> tuple[float, Ints]:
+def _bound_of_nested(
+    losses: Samples, owners: Ints, strictness: Strictness, earlier: Prior | None = None
+) -> Bound:
     """The same if nodes have several units. The larger the share of the nodes in the scatter, the
-    more often all units of a node are beyond the limit together."""
+    more often all units of a node are beyond the limit together. A prior is of nodes."""
     nodes = int(owners.max()) + 1
-    on_each, limits = losses.size / nodes, list[tuple[float, Ints]]()
-    for prior, of_a_unit in strictness.each_prior(nodes):
+    on_each = losses.size / nodes
+
+    def bound_by(prior: Prior | None, of_a_unit: float) -> Bound:
         of_a_node = min(0.5, of_a_unit * on_each)
-        scatter, of_nodes = _nested_scatter(losses, owners, of_a_node, prior)
-        rate = of_a_node / _independent_units(of_nodes, on_each, of_a_node)
-        limits.append((scatter.limit(rate), scatter.usual))
-    return min(limits, key=lambda limit: limit[0])
+        units, of_nodes = _nested_scatter(losses, owners, of_a_node, prior)
+        between = (of_nodes.spread / units.spread) ** 2
+        rate = of_a_node / _independent_units(between, on_each, of_a_node)
+        return Bound(loss=units.limit(rate), usual=units.usual, scatter=of_nodes)
+
+    return _strictest(bound_by, nodes, strictness, earlier)
 
 
 def _nested_scatter(
     losses: Samples, owners: Ints, rate: float, prior: Prior | None = None
-) -> tuple[Scatter, float]:
-    """The scatter of units if nodes have several, and the share of its variance that is between
-    nodes.
+) -> tuple[Scatter, Scatter]:
+    """The scatter of units if nodes have several, and that of nodes.
 
     It has two parts: that of the medians of nodes, of which the prior is, and that of units around
     the median of their node. Satterthwaite (1946) gives the degrees of freedom of the sum of their
@@ -301,7 +376,7 @@ def _nested_scatter(
         uncertainty=nodes.uncertainty,
         usual=units.usual[np.isin(owners[units.usual], nodes.usual)],
     )
-    return both, between / (between + within)
+    return both, nodes
 
 
 def _independent_units(correlation: float, units: float, rate: float) -> float:

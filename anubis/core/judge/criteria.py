@@ -27,6 +27,7 @@ from anubis.core.judge.calibration import (
     FEWEST_WITH_PRIOR,
     FOUND,
     Calibration,
+    Priors,
     Strictness,
     alpha_of,
     calibrate_lags,
@@ -36,6 +37,7 @@ from anubis.core.judge.calibration import (
     sample_healthy,
     smallest_loss,
 )
+from anubis.core.judge.earlier import fit_priors
 from anubis.core.judge.ecdf import goodness
 from anubis.core.records import (
     Criterion,
@@ -82,12 +84,14 @@ def learn(
     start: Criterion | None = None,
     together: float = 1.0,
     count_slow: bool = True,
+    earlier: Sequence[Criterion] = (),
 ) -> Criterion:
     """The criterion of one key from the samples of comparable units, in their measured unit.
 
     `votes` are positions in `samples`. A sample may have several votes or none: a good pair of
     nodes votes for both of them. `owners` has the number of the node of each unit, if nodes have
     several. `start` is an earlier criterion, learned from fewer days.
+    `earlier` criteria of the key, from other measurements, tell how healthy nodes scatter.
     `together` metrics of one program judge a node, each with its share of the rate of false alarms.
     Without `count_slow`, slow steps count by how slow they are, as warm-up does when it is tuned.
     """
@@ -111,7 +115,9 @@ def learn(
     level = slow_steps.set_aside(measured, slow).level if slow else measured
     fleet = level.sort_each()
     begin = None if start is None else goodness(start.reference, start.direction)
-    taught = _Class(fleet, voters, begin, policy, strictness, slow is not None, owners, few)
+    taught = _Class(
+        fleet, voters, begin, policy, strictness, slow is not None, owners, few, fit_priors(earlier)
+    )
     learned = _choose(taught)
     criterion = Criterion(
         key=key,
@@ -131,6 +137,7 @@ def learn(
     )
     if learned.calibration:
         criterion = taught.add_limits(criterion, learned.calibration)
+        criterion = replace(criterion, earlier=len(earlier))
         if few and _has_loose_limit(criterion, policy.alpha):
             criterion = replace(criterion, doubt_alpha=policy.alpha)
         criterion = _add_sensitivity(criterion, taught, learned.calibration, measured, level)
@@ -231,6 +238,7 @@ class _Class:
     counts_slow: bool  # steps, apart from the level of a run
     owners: Ints | None  # the node of each unit, if nodes have several
     few: bool  # nodes, that do not show how much the next may differ
+    priors: Priors  # what earlier campaigns showed of it
 
     @property
     def stricter_is_welcome(self) -> bool:
@@ -271,6 +279,7 @@ class _Class:
             self.policy.tail,
             replace(self.strictness, rate=self.fleet_rate),
             self.owners,
+            self.priors,
         )
 
     def calibrate_together(self, healthy: Healthy) -> Calibration | None:
@@ -279,7 +288,9 @@ class _Class:
         rate = self.fleet_rate * (1 - OF_SLOW_STEPS)
         strictness = replace(self.strictness, rate=rate)
         reference = self.reference(healthy)
-        return calibrate_together(self.fleet, self.voters, reference, strictness, self.owners)
+        return calibrate_together(
+            self.fleet, self.voters, reference, strictness, self.owners, self.priors
+        )
 
     def siblings_alpha(self, healthy: Healthy) -> float | None:
         """The limit of a unit beside its siblings; None if they are not compared."""
@@ -298,7 +309,10 @@ class _Class:
         is welcome."""
         typical = None if own.typical is None else min(self.strictest, alpha_of(own.typical))
         apart = None if typical == criterion.alpha else typical
-        return replace(criterion, proposed_alpha=own.alpha, typical_alpha=apart)
+        criterion = replace(criterion, proposed_alpha=own.alpha, typical_alpha=apart)
+        if own.in_two_groups:
+            return criterion
+        return replace(criterion, scatter=own.scatter, typical_scatter=own.typical_scatter)
 
 
 def _choose(taught: _Class) -> _Learned:

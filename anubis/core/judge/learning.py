@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
@@ -13,6 +13,7 @@ import numpy as np
 
 from anubis.core.arrays import Ints
 from anubis.core.judge.criteria import learn
+from anubis.core.judge.earlier import earlier_criteria
 from anubis.core.judge.groups import cast_votes
 from anubis.core.judge.kinds import find_kinds, is_of_no_kind, kinds_of, split_by_kind
 from anubis.core.judge.siblings import number_nodes
@@ -43,12 +44,14 @@ def learn_criteria(
     versions: Mapping[str, Versions] = MappingProxyType({}),
     learned: Iterable[CriteriaSet] = (),
     start: Iterable[CriteriaSet] = (),
+    earlier: Iterable[CriteriaSet] = (),
 ) -> tuple[CriteriaSet, ...]:
     """Learn one set of criteria per SKU, or per kind if a SKU has several, from all measured units.
     Criteria that are already `learned` are kept.
 
     Metrics that only limits judge are left out. `versions` are kept, by SKU. Learning starts from
-    the earlier criteria in `start`.
+    the criteria in `start`. `earlier` ones, from other measurements, tell how healthy nodes
+    scatter.
     """
     learned, measured = tuple(learned), tuple(measured)
     kinds = kinds_of(learned)
@@ -56,7 +59,7 @@ def learn_criteria(
     kind_of = {kind.label: kind for kind in kinds}
     measured = list(split_by_kind(measured, kinds))
     together = _units_together(measured)
-    before = criteria_by_key(start)
+    before, scattered = criteria_by_key(start), earlier_criteria(earlier)
     criterion_of = criteria_by_key(learned)
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
@@ -67,8 +70,9 @@ def learn_criteria(
             continue
         _note_fastest(alike, fastest)
         sku = alike.key.sku
-        criterion = criterion_of.get(alike.key) or _learn(
-            alike, policy, before.get(alike.key), together[sku, alike.key.workload]
+        key = alike.key
+        criterion = criterion_of.get(key) or _learn(
+            alike, policy, before.get(key), together[sku, key.workload], scattered.get(key, ())
         )
         by_sku[sku].append(criterion)
         parts = alike.participants, alike.devices
@@ -104,7 +108,13 @@ def _units_together(measured: Iterable[Units]) -> Mapping[tuple[str, Workload], 
     return together
 
 
-def _learn(alike: Units, policy: Policy, start: Criterion | None, together: float) -> Criterion:
+def _learn(
+    alike: Units,
+    policy: Policy,
+    start: Criterion | None,
+    together: float,
+    earlier: Sequence[Criterion],
+) -> Criterion:
     alone = len(set(alike.participants)) == 1
     from_repeats = alone and len(alike) < policy.min_units
     grouped = not from_repeats and max(map(len, alike.participants)) > 1
@@ -121,6 +131,7 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None, together: floa
         from_repeats=from_repeats,
         start=start,
         together=together,
+        earlier=earlier,
     )
 
 
