@@ -271,8 +271,8 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
                 f"{where}: {name} {share:g} of {entry.benchmark} {entry.metric}: "
                 "expected a share between 0 and 1"
             )
-    for known in (entry.scatter, entry.typical_scatter):
-        if known and not (0 <= known.spread < math.inf and 0 < known.degrees < math.inf):
+    for scatter in (entry.scatter, entry.typical_scatter):
+        if scatter and not (0 <= scatter.spread < math.inf and 0 < scatter.degrees < math.inf):
             raise CriteriaError(
                 f"{where}: the scatter of {entry.benchmark} {entry.metric} needs a spread from 0 on"
                 " and degrees above 0"

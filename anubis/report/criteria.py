@@ -128,8 +128,9 @@ def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
         )
     moderated = [c for c in criteria if c.earlier]
     if moderated:
-        most = quantity(max(c.earlier for c in moderated), "earlier campaign")
-        yield f"the limits of {quantity(len(moderated), 'metric')} rest on up to {most} as well"
+        campaigns = quantity(max(c.earlier for c in moderated), "earlier campaign")
+        metrics = quantity(len(moderated), "metric")
+        yield f"the limits of {metrics} rest on up to {campaigns} as well"
     loose = [c for c in criteria if c.proposed_alpha is not None and c.proposed_alpha < c.alpha]
     if loose:
         yield (

@@ -170,13 +170,13 @@ def calibrate_tail(
     """The calibration for one tail resolution from all units, in goodness."""
     balance, distance = _balance_and_distance(fleet, reference, tail, strictness.two_sided)
     if strictness.two_sided:
-        usual, known = usual_units(balance, votes), None
+        usual, scatter = usual_units(balance, votes), None
         reach = _reach(usual.size - 1, usual.size, strictness.rate / 2)
-        limit = max(_limit_at(scatter[usual], reach) for scatter in (balance, distance))
+        limit = max(_limit_at(losses[usual], reach) for losses in (balance, distance))
     else:  # a unit that is worse and better at once shows in the distance only
         bound = _bound(balance, usual_units(balance, votes), votes, strictness, owners, priors.mean)
         limit, usual = bound.loss, bound.usual
-        known = bound.scatter.known
+        scatter = bound.scatter.known
         if owners is None:
             apart = distance[usual]
             by_distance = _bound_of_moments(apart, balance.size, strictness, priors.mean)
@@ -186,7 +186,7 @@ def calibrate_tail(
     return Calibration(
         tail=tail,
         limit=limit,
-        scatter=known,
+        scatter=scatter,
         usual=usual,
         in_two_groups=has_two_levels(balance[usual]),
     )
@@ -535,7 +535,8 @@ def has_two_levels(scatter: Samples) -> bool:
     """True if the values have two levels: (skewness² + 1) / kurtosis is 1 only for two levels
     (Pearson 1916), and less for all else."""
     x = scatter - scatter.mean()
-    second, third, fourth = (float(np.mean(x**power)) for power in (2, 3, 4))
+    square = x * x
+    second, third, fourth = (float(np.mean(power)) for power in (square, square * x, square**2))
     if second <= 1e-18:
         return False
     return (third**2 / second**3 + 1) * second**2 / fourth > TWO_GROUPS

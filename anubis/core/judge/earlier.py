@@ -34,9 +34,9 @@ def learned_before(sets: Iterable[CriteriaSet], began: float) -> tuple[CriteriaS
 
 def earlier_criteria(sets: Iterable[CriteriaSet]) -> Mapping[CriterionKey, list[Criterion]]:
     """The criteria of each key that tell how healthy nodes scatter, once for each campaign."""
-    each = {(of_sku.sku, of_sku.provenance.digest): of_sku for of_sku in sets}
+    unique = {(of_sku.sku, of_sku.provenance.digest): of_sku for of_sku in sets}
     by_key = defaultdict[CriterionKey, list[Criterion]](list)
-    for of_sku in each.values():
+    for of_sku in unique.values():
         for criterion in of_sku.criteria:
             if criterion.scatter and not (criterion.from_repeats or criterion.refusal):
                 by_key[criterion.key].append(criterion)
