@@ -147,6 +147,16 @@ def test_a_thread_that_most_ranks_have_is_compared_too():
     assert named(still([SEND] * 4, threads[2])) == []  # a thread of one rank alone
 
 
+def test_a_rank_that_trains_in_a_second_thread_as_under_ray_train_is_shown_there():
+    loop = ("main_loop (/py/ray/_private/worker.py:1069)",)
+    threads = [Stack(rank=rank, frames=BACKWARD, thread="train") for rank in (0, 1, 2)]
+    made = still([loop] * 4, *threads, Stack(rank=3, frames=LOAD, thread="train"))
+    behind = tuple(replace(at, enqueued=3) if at.rank < 3 else at for at in made.advances)
+    (fact,) = reason(replace(made, advances=behind), hang.RULES).facts
+    assert (fact.kind, fact.whom.rank) == ("absent", 3)
+    assert "it is in get (/lib/queue.py:171)" in fact.evidence
+
+
 def test_where_all_wait_for_messages_and_none_is_on_its_way_the_program_is_wrong():
     places = [RECEIVE, RECEIVE, SEND, RECEIVE]
     (fact,) = reason(still(places, wires=True), stacks.RULES).facts

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from anubis.core.diagnose.chain import Hearing, InferenceRule
+from anubis.core.diagnose.communication import is_waiting
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, Pulse
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.waiting import Root, Wait, Waiting
@@ -87,11 +88,28 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 def _activity(evidence: JobEvidence, rank: int) -> str:
-    stacks = (stack.frames for stack in evidence.stacks if stack.rank == rank and not stack.thread)
-    frames = next(stacks, ())
+    thread = _training_thread(evidence, rank)
+    own = [stack for stack in evidence.stacks if stack.rank == rank]
+    frames = next((stack.frames for stack in own if stack.thread == thread), ())
     where = f": it is in {frames[-1]}" if frames else ""
-    kernel = kernel_words(evidence, rank)
+    kernel = "" if thread else kernel_words(evidence, rank)
     return where + (f"{',' if where else ':'} {kernel}" if kernel else "")
+
+
+def _training_thread(evidence: JobEvidence, rank: int) -> str:
+    """Name the thread in which other ranks wait: the main thread, unless they train in another
+    one."""
+    own = {
+        stack.thread
+        for stack in evidence.stacks
+        if stack.rank == rank and not is_waiting(stack.frames)
+    }
+    waiting = [
+        stack.thread
+        for stack in evidence.stacks
+        if stack.rank != rank and stack.thread in own and is_waiting(stack.frames)
+    ]
+    return "" if "" in waiting else next(iter(waiting), "")
 
 
 def kernel_words(evidence: JobEvidence, rank: int) -> str:

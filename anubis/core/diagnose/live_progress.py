@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
 
+from anubis.core.diagnose.communication import is_waiting
 from anubis.core.diagnose.evidence import (
     Call,
     JobEvidence,
@@ -26,7 +27,6 @@ from anubis.core.diagnose.evidence import (
     Rise,
     StepTime,
 )
-from anubis.core.diagnose.stacks import is_waiting
 
 STILL_S = 6.0  # nothing moves for so long and a rank waits: the job hangs
 STILL_PAUSES = 5.0  # or so many times the longest pause so far

@@ -13,24 +13,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from anubis.core.diagnose.chain import Hearing, InferenceRule
+from anubis.core.diagnose.communication import is_waiting
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Pulse, Stack
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.hang import kernel_words, rank_list, rank_subject
 from anubis.core.diagnose.moving import everybody
 from anubis.core.diagnose.waiting import Waiting
 
-COMMUNICATION = (  # parts of the files of calls in which ranks wait for each other
-    "torch/distributed/",
-    "torch/nn/parallel/distributed.py",
-    "deepspeed/comm/",
-    "megatron/core/pipeline_parallel/p2p_communication.py",
-    "mpi4py/",
-)
-ALONE = (
-    "torch/distributed/checkpoint/",
-    "torch/distributed/elastic/",
-)  # and do not, in spite of that
-BACKWARD = "_engine_run_backward ("  # the hooks of gradients communicate in it
 BLOCKING = (  # files in which a program waits for something that is no other rank
     *("/queue.py:", "/threading.py:", "/subprocess.py:", "/selectors.py:", "/socket.py:"),
     *("/multiprocessing/", "torch/utils/data/", "/concurrent/futures/", "/asyncio/"),
@@ -44,14 +33,6 @@ FEWEST_SAMPLES = 12  # of a connection
 _LINE = re.compile(r":\d+\)$")
 
 CodePlace = tuple[str, ...]
-
-
-def is_waiting(frames: Sequence[str]) -> bool:
-    """Return whether a stack ends in a call in which ranks wait for each other."""
-    last = frames[-1] if frames else ""
-    if any(part in last for part in ALONE):
-        return False
-    return last.startswith(BACKWARD) or any(part in last for part in COMMUNICATION)
 
 
 def odd_ranks(stacks: Mapping[int, Sequence[str]]) -> tuple[int, ...]:
