@@ -20,6 +20,7 @@ OF_GPUS = (
     S("driver", "the GPUs' kernel driver and its version"),
     S("driver_kind", "whether NVIDIA's kernel module is the open one"),
     S("cards", "GPUs that the kernel shows"),
+    S("imex_channels", "channels of memory that GPUs of several hosts share by NVLink (IMEX)"),
     S("nvml", "version of NVML"),
     S("cuda_of_driver", "the newest CUDA that the driver can run"),
     S("gpu_model", "of each GPU"),

@@ -30,6 +30,8 @@ def tell_driver(settings: Settings, root: Path) -> None:
     if (root / "proc/driver/nvidia/version").exists():
         settings.tell("driver_kind", "open" if license else "proprietary")
     settings.tell("cards", len(cards(root)))
+    if (channels := root / "dev/nvidia-caps-imex-channels").is_dir():
+        settings.tell("imex_channels", len(list(channels.glob("channel*"))))
 
 
 Readings = tuple[Reading, Mapping[str, Reading]]

@@ -37,7 +37,10 @@ KERNEL_SETTINGS = (
 )
 # whoever keeps the time, as the kernel shortens their names
 TIME_SERVICES = ("chronyd", "ntpd", "systemd-timesyn", "ptp4l", "phc2sys", "openntpd")
-SERVICES = ("nv-fabricmanager", "nvidia-persiste", "irqbalance", "opensm", "tuned", "dcgm-exporter")
+SERVICES = (
+    *("nv-fabricmanager", "nvidia-persiste", "nvidia-imex"),
+    *("irqbalance", "opensm", "tuned", "dcgm-exporter"),
+)
 NETWORK_FILES = (
     "nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "fuse.ceph", "wekafs", "cifs", "panfs",
     "orangefs", "glusterfs", "fuse.glusterfs", "9p", "virtiofs", "fuse.s3fs", "fuse.juicefs",

@@ -295,6 +295,8 @@ def test_gpus_are_told_as_their_driver_says(root, run, nvml_library):
     for gpu in range(4):
         write(root / f"dev/nvidia{gpu}", "")
     write(root / "sys/module/nvidia/version", "570.86.15\n")
+    write(root / "dev/nvidia-caps-imex-channels/channel0", "")
+    write(root / "proc/4711/comm", "nvidia-imex\n")
     ran = run(
         PROGRAM,
         env={
@@ -309,6 +311,8 @@ def test_gpus_are_told_as_their_driver_says(root, run, nvml_library):
     settings = environment["settings"]
     assert settings["driver"] == {"node": "nvidia 570.86.15"}
     assert settings["cards"] == {"node": "4"}
+    assert settings["imex_channels"] == {"node": "1"}
+    assert settings["service"]["nvidia-imex"] == "runs"
     assert settings["persistence_mode"] == {
         "cuda:0": "on",
         "cuda:1": "on",
