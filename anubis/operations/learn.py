@@ -32,6 +32,7 @@ def learn(request: LearnRequest, caller: Caller = NOBODY) -> tuple[CriteriaSet, 
         pooled = campaigns_since(history, last, request.since)
         _refuse_strangers(excluded, pooled)
         intact = read_intact(history, pooled, caller, without_damaged=request.without_damaged)
+        taught = taught_before(history, pooled[0].created_at)
     measured, present = _collect_units(intact, pooled, request.workloads, excluded, caller)
     suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
     if len(pooled) > 1:
@@ -39,7 +40,6 @@ def learn(request: LearnRequest, caller: Caller = NOBODY) -> tuple[CriteriaSet, 
     if not measured:
         suffix = " without the excluded nodes" if excluded else ""
         raise CriteriaError(f"campaign {names} measured nothing to learn from{suffix}")
-        taught: tuple[CriteriaSet, ...] = taught_before(history, pooled[0].created_at)
     start = request.start_sets
     if request.start:
         start = criteria_files.load(request.start.expanduser(), suite)
