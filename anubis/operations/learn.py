@@ -43,6 +43,7 @@ def learn(request: LearnRequest, caller: Caller = NOBODY) -> tuple[CriteriaSet, 
     start = request.start_sets
     if request.start:
         start = criteria_files.load(request.start.expanduser(), suite)
+    own = [of_sku for source in pooled for of_sku in source.criteria]
     return learn_criteria(
         measured,
         configs.policy(request.policy) if request.policy else last.policy,
@@ -51,7 +52,7 @@ def learn(request: LearnRequest, caller: Caller = NOBODY) -> tuple[CriteriaSet, 
         created_at=datetime.fromtimestamp(_learned_at(last), UTC).isoformat(timespec="seconds"),
         versions=present,
         start=start,
-        earlier=(*learned_before(start, pooled[0].created_at), *taught),
+        earlier=(*learned_before(start, pooled[0].created_at, own), *taught),
     )
 
 

@@ -22,13 +22,18 @@ MOST_DEGREES = 16.0  # twice as many would make the limit of 8 nodes 5 % stricte
 BY_CHANCE = 0.05  # campaigns that differ so much so seldom are not alike
 
 
-def learned_before(sets: Iterable[CriteriaSet], began: float) -> tuple[CriteriaSet, ...]:
-    """The sets that were learned before a campaign began, so that its own measurements are not
-    their evidence."""
+def learned_before(
+    sets: Iterable[CriteriaSet], began: float, own: Iterable[CriteriaSet] = ()
+) -> tuple[CriteriaSet, ...]:
+    """The sets that were learned before a campaign began, and from other measurements than its
+    `own` sets, so that these are not evidence twice. The clock of a simulated fleet tells no
+    time."""
+    measured = {of_sku.provenance.digest for of_sku in own}
     return tuple(
         of_sku
         for of_sku in sets
         if datetime.fromisoformat(of_sku.provenance.created_at).timestamp() < began
+        and of_sku.provenance.digest not in measured
     )
 
 
