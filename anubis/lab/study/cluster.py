@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from anubis.lab.study.incidents import Histories, Hours, Incidents, LatentDefect
+from anubis.lab.study.node_times import FREE, HELD, REPAIR, VALIDATING, WORKING, NodeTimes
 from anubis.lab.study.traces import TracedJob
 
 
@@ -114,7 +115,7 @@ class _Cluster:
         self._defects: list[LatentDefect | None] = [None] * site.nodes
         self._drawn = [0] * site.nodes
         self._histories = incidents.histories(len(site.durations_h))
-        self._times = _Times(site.nodes)
+        self._times = NodeTimes(site.nodes)
         self._checks: dict[int, tuple[float, list[int]]] = {}
         self._spare_h = self._spare_until_h = 0.0
         self._working: list[tuple[float, int]] = [(0.0, 0)]
@@ -370,30 +371,3 @@ class _Cluster:
             finished_h=self._finished_h,
             working=(np.array(times), np.array(counts, dtype=np.float64)),
         )
-
-
-WORKING, VALIDATING, REPAIR, FREE, HELD = range(5)
-
-
-class _Times:
-    """Time that each node spent in each state."""
-
-    def __init__(self, nodes: int) -> None:
-        self._state = [FREE] * nodes
-        self._since_h = [0.0] * nodes
-        self._until_h = [0.0] * nodes  # of a validation, after which it is held
-        self._spent_h = [[0.0] * nodes for _ in range(5)]
-
-    def enter(self, node: int, state: int, now_h: float, until_h: float = 0.0) -> None:
-        before, since_h = self._state[node], self._since_h[node]
-        if before == VALIDATING and self._until_h[node] < now_h:
-            self._spent_h[HELD][node] += now_h - self._until_h[node]
-            self._spent_h[VALIDATING][node] += self._until_h[node] - since_h
-        else:
-            self._spent_h[before][node] += now_h - since_h
-        self._state[node], self._since_h[node], self._until_h[node] = state, now_h, until_h
-
-    def total(self, now_h: float) -> list[float]:
-        for node, state in enumerate(self._state):
-            self.enter(node, state, now_h, self._until_h[node])
-        return [math.fsum(spent) for spent in self._spent_h]
