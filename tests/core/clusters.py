@@ -68,7 +68,8 @@ def outcome(
 
 def assert_books_balance(found: PolicyOutcome, jobs) -> None:
     """Every hour of every node is spent once, and what was worked is in the jobs, once."""
-    spent_h = found.working_h + found.validating_h + found.repair_h + found.idle_h + found.spare_h
+    spent_h = found.working_h + found.stalled_h + found.validating_h + found.repair_h
+    spent_h += found.idle_h + found.spare_h
     assert spent_h == pytest.approx(found.nodes * found.span_h)
     kinds = (found.working_h, found.lost_h, found.validating_h, found.repair_h, found.spare_h)
     assert min(*kinds, found.idle_h + 1e-6) >= 0

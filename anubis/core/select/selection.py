@@ -197,12 +197,16 @@ def expose(
     if mixes is None:
         uncovered = np.tile(detection.overall, (len(p), 1))
     else:
-        rows = [detection.kind_shares(mix) for mix in mixes]
+        known = {tuple(mix.items()): mix for mix in mixes}  # many nodes have the same mix
+        rows_of = {key: detection.kind_shares(mix) for key, mix in known.items()}
+        rows = [rows_of[tuple(mix.items())] for mix in mixes]
         uncovered = np.array(rows).reshape(len(p), len(detection.finders))
-    if fresh is not None and fresh.any():
-        for kind, finders in enumerate(detection.finders):
-            if finders.any():
-                uncovered[:, kind] *= 1 - fresh[:, finders].max(axis=1)
+    if fresh is not None:
+        covered = np.zeros_like(uncovered)
+        for benchmark in np.flatnonzero(fresh.any(axis=0)):
+            finds = fresh[:, [benchmark]] * detection.finders[:, benchmark]
+            np.maximum(covered, finds, out=covered)
+        uncovered *= 1 - covered
     return Exposure(probabilities=p, uncovered=uncovered)
 
 

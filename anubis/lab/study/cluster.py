@@ -14,12 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from anubis.lab.study.incidents import Histories, Hours, Incidents, LatentDefect
-from anubis.lab.study.node_times import FREE, HELD, REPAIR, VALIDATING, WORKING, NodeTimes
+from anubis.lab.study.node_times import (
+    FREE,
+    HELD,
+    REPAIR,
+    STALLED,
+    VALIDATING,
+    WORKING,
+    NodeTimes,
+)
 from anubis.lab.study.traces import TracedJob
 
 
@@ -61,13 +69,17 @@ class PolicyOutcome:
     nodes: int
     span_h: float
     working_h: float
-    lost_h: float  # working hours that an incident undid
+    lost_h: float  # working hours that an incident undid, or that a slow job wasted
+    slow_h: float  # of them: wasted by slow jobs
+    stalled_h: float  # in a job that hangs, is searched or begins again
     validating_h: float
     repair_h: float
     idle_h: float  # free, or waiting for the other nodes of their job
     spare_h: float  # free, in the hot buffer
     incidents: int
-    hits: int  # incidents that interrupted work
+    hits: int  # incidents that interrupted work, or slowed it
+    restarts: int  # of jobs that a fault had stopped
+    alarms: int  # sound nodes that were tested as suspects, or called defective
     repaired_early: int  # defects that were repaired before they became incidents
     queries: int  # questions to the policy about a node
     validations: int  # each of one node
@@ -78,40 +90,63 @@ class PolicyOutcome:
     working: tuple[Hours, Hours] = field(repr=False)  # times, and nodes working from then on
 
 
-class _Running:
+class RunningJob:
     """A job that has been given nodes."""
 
-    __slots__ = ("alarm", "missing", "nodes", "number", "rejected", "unchecked", "worked_since_h")
+    __slots__ = (
+        "alarm",
+        "missing",
+        "nodes",
+        "number",
+        "pace",
+        "rejected",
+        "unchecked",
+        "worked_since_h",
+    )
 
     def __init__(self, number: int, nodes: int) -> None:
         self.number = number
         self.missing = nodes
         self.nodes: list[int] = []
         self.unchecked: list[int] = []  # nodes that the policy was not asked about yet
-        self.rejected: list[tuple[int, LatentDefect]] = []  # findings of the running validation
+        self.rejected: list[tuple[int, LatentDefect | None]] = []  # by the running validation
         self.worked_since_h: float | None = None
         self.alarm = 0  # the number of its next event; earlier ones are void
+        self.pace = 1.0
+
+
+Job = TypeVar("Job", bound=RunningJob)
 
 
 def run(
     site: Site, jobs: Sequence[TracedJob], incidents: Incidents, policy: StudiedPolicy
 ) -> PolicyOutcome:
-    return _Cluster(site, jobs, incidents, policy).run()
+    """Run a cluster in which each fault is known at once."""
+    return Cluster(site, jobs, incidents, policy, RunningJob).run()
 
 
-class _Cluster:
+class Cluster(Generic[Job]):
+    """A cluster in which each fault is known at once, and its node replaced."""
+
     def __init__(
-        self, site: Site, jobs: Sequence[TracedJob], incidents: Incidents, policy: StudiedPolicy
+        self,
+        site: Site,
+        jobs: Sequence[TracedJob],
+        incidents: Incidents,
+        policy: StudiedPolicy,
+        new_job: Callable[[int, int], Job],
     ) -> None:
+        """Prepare a run. `new_job`: makes a job of its number and its nodes."""
+        self._new_job = new_job
         self._site, self._jobs, self._incidents, self._policy = site, jobs, incidents, policy
         self._now_h = 0.0
         self._events: list[tuple[float, int, Callable[[Any, int], None], Any]] = []
         self._numbers = count(1)
         self._queue: deque[int] = deque()
-        self._short: deque[_Running] = deque()  # jobs that wait for a replacement
+        self._short: deque[Job] = deque()  # jobs that wait for a replacement
         self._free: OrderedDict[int, None] = OrderedDict()
         self._most = self._for_jobs = max(0, site.nodes - site.spares)  # nodes still for jobs
-        self._job_of: list[_Running | None] = [None] * site.nodes
+        self._job_of: list[Job | None] = [None] * site.nodes
         self._defects: list[LatentDefect | None] = [None] * site.nodes
         self._drawn = [0] * site.nodes
         self._histories = incidents.histories(len(site.durations_h))
@@ -119,8 +154,9 @@ class _Cluster:
         self._checks: dict[int, tuple[float, list[int]]] = {}
         self._spare_h = self._spare_until_h = 0.0
         self._working: list[tuple[float, int]] = [(0.0, 0)]
-        self._lost_h = 0.0
+        self._lost_h = self._slow_h = 0.0
         self._incident_count = self._hits = self._repaired_early = self._too_large = 0
+        self._restarts = self._alarms = 0
         self._queries = self._validations = 0
         self._done_h = np.zeros(len(jobs))
         self._first_h = np.full(len(jobs), np.nan)
@@ -154,10 +190,7 @@ class _Cluster:
         at_work = job is not None and job.worked_since_h is not None
         surprise = not self._policy.knows_all
         if surprise:
-            self._incident_count += 1
-            self._hits += at_work
-            self._histories.incidents[node, defect.category] += 1
-            self._histories.last_incident_h[node, defect.category] = self._now_h
+            self._count_incident(node, defect, at_work)
         if job is None:
             self._count_spares()
             del self._free[node]
@@ -171,12 +204,18 @@ class _Cluster:
         self._repair(node, defect, in_time=not surprise)
         self._give_nodes()
 
+    def _count_incident(self, node: int, defect: LatentDefect, at_work: bool) -> None:
+        self._incident_count += 1
+        self._hits += at_work
+        self._histories.incidents[node, defect.category] += 1
+        self._histories.last_incident_h[node, defect.category] = self._now_h
+
     def _return(self, node: int, _: int) -> None:
         self._histories.bring_back(node, self._now_h)
         self._put_to_service(node)
         self._give_nodes()
 
-    def _end_validation(self, job: _Running, number: int) -> None:
+    def _end_validation(self, job: Job, number: int) -> None:
         if job.alarm != number:
             return
         for node, defect in job.rejected:
@@ -190,7 +229,7 @@ class _Cluster:
         else:
             self._work(job)
 
-    def _finish(self, job: _Running, number: int) -> None:
+    def _finish(self, job: Job, number: int) -> None:
         if job.alarm != number:
             return
         self._stop_work(job)
@@ -198,13 +237,16 @@ class _Cluster:
         self._finished_h[job.number] = self._now_h
         self._count_spares()
         for node in job.nodes:
-            self._times.enter(node, FREE, self._now_h)
             self._job_of[node] = None
-            self._free[node] = None
+            self._release(node)
         self._for_jobs += len(job.nodes)
         self._give_nodes()
 
     # --- consequences ----------------------------------------------------------------------
+
+    def _release(self, node: int) -> None:
+        self._times.enter(node, FREE, self._now_h)
+        self._free[node] = None
 
     def _give_nodes(self) -> None:
         """Give free nodes first to jobs that wait for a replacement, then to queued jobs."""
@@ -219,12 +261,12 @@ class _Cluster:
             number = self._jobs[self._queue[0]].nodes
             if number > min(len(self._free), self._for_jobs):
                 return
-            job = _Running(self._queue.popleft(), number)
+            job = self._new_job(self._queue.popleft(), number)
             self._take(job, number)
             self._for_jobs -= number
             self._check(job)
 
-    def _take(self, job: _Running, number: int) -> None:
+    def _take(self, job: Job, number: int) -> None:
         self._count_spares()
         for _ in range(number):
             node, _unused = self._free.popitem(last=False)
@@ -234,7 +276,7 @@ class _Cluster:
             job.unchecked.append(node)
         job.missing -= number
 
-    def _check(self, job: _Running) -> None:
+    def _check(self, job: Job) -> None:
         """Ask the policy about the nodes not asked about yet, and begin its tests."""
         nodes, job.unchecked = job.unchecked, []
         hours = self._jobs[job.number].duration_h - float(self._done_h[job.number])
@@ -248,6 +290,9 @@ class _Cluster:
             defect = self._defects[node]
             if defect is not None and self._is_found(defect, benchmarks, longest_h + hours):
                 job.rejected.append((node, defect))
+                self._defects[node] = None
+            elif benchmarks and self._is_called_wrongly(node):
+                job.rejected.append((node, None))
                 self._defects[node] = None
         if longest_h or job.rejected:
             job.alarm = self._expect(self._now_h + longest_h, self._end_validation, job)
@@ -267,53 +312,69 @@ class _Cluster:
         self._histories.validated_h[node, columns] = self._now_h + duration_h
         return duration_h
 
+    def _is_called_wrongly(self, node: int) -> bool:
+        """Return whether a test calls the node defective, though it is sound."""
+        return False
+
     def _is_found(self, defect: LatentDefect, benchmarks: int, until_done_h: float) -> bool:
         shows_h = until_done_h if self._site.shows_h is None else self._site.shows_h
         return (
             bool(defect.found_by & benchmarks)
             and defect.luck < self._site.catch
-            and defect.due_h < self._now_h + shows_h
+            and defect.due_h <= self._now_h + shows_h
         )
 
-    def _work(self, job: _Running) -> None:
-        request = self._jobs[job.number]
+    def _work(self, job: Job) -> None:
         job.worked_since_h = self._now_h
         if math.isnan(self._first_h[job.number]):
             self._first_h[job.number] = self._now_h
         for node in job.nodes:
             self._times.enter(node, WORKING, self._now_h)
         self._working.append((self._now_h, self._working[-1][1] + len(job.nodes)))
-        left_h = request.duration_h - float(self._done_h[job.number])
-        job.alarm = self._expect(self._now_h + left_h, self._finish, job)
+        left_h = self._jobs[job.number].duration_h - float(self._done_h[job.number])
+        job.alarm = self._expect(self._now_h + left_h / job.pace, self._finish, job)
 
-    def _interrupt(self, job: _Running, surprise: bool) -> None:
+    def _interrupt(self, job: Job, surprise: bool) -> None:
         """Stop the work of a job. After a surprise it keeps the work up to its last checkpoint."""
         before_h = float(self._done_h[job.number])
         self._stop_work(job)
-        done_h = float(self._done_h[job.number])
-        if surprise and self._site.checkpoint_h:
-            held_h = done_h // self._site.checkpoint_h * self._site.checkpoint_h
-            self._done_h[job.number] = max(before_h, held_h)
-            self._lost_h += len(job.nodes) * (done_h - float(self._done_h[job.number]))
+        if surprise:
+            self._fall_back(job, before_h)
         for node in job.nodes:
             self._times.enter(node, HELD, self._now_h)
         job.unchecked = list(job.nodes)
         job.alarm = 0
         self._short.append(job)
 
-    def _stop_work(self, job: _Running) -> None:
+    def _fall_back(self, job: Job, begun_h: float) -> None:
+        """Undo the work since the last checkpoint, or since the job last began to work."""
+        if not self._site.checkpoint_h:
+            return
+        done_h = float(self._done_h[job.number])
+        held_h = done_h // self._site.checkpoint_h * self._site.checkpoint_h
+        self._done_h[job.number] = max(begun_h, held_h)
+        self._lost_h += len(job.nodes) * (done_h - float(self._done_h[job.number]))
+
+    def _stop_work(self, job: Job) -> None:
         assert job.worked_since_h is not None
-        self._done_h[job.number] += self._now_h - job.worked_since_h
+        worked_h = self._now_h - job.worked_since_h
+        self._done_h[job.number] += worked_h * job.pace
+        wasted_h = len(job.nodes) * worked_h * (1 - job.pace)
+        self._slow_h += wasted_h
+        self._lost_h += wasted_h
         job.worked_since_h = None
         self._working.append((self._now_h, self._working[-1][1] - len(job.nodes)))
 
-    def _repair(self, node: int, defect: LatentDefect, in_time: bool) -> None:
-        self._repaired_early += in_time
+    def _repair(self, node: int, defect: LatentDefect | None, in_time: bool) -> None:
+        """Take a node out. Without a defect it is sound, and looked at as long as is usual."""
+        self._repaired_early += in_time and defect is not None
+        self._alarms += defect is None
         hours = self._site.defect_repair_h if in_time else self._site.incident_repair_h
+        patience = 1.0 if defect is None else defect.patience
         self._histories.out_of_service_h[node] = self._now_h
         self._job_of[node] = self._defects[node] = None
         self._times.enter(node, REPAIR, self._now_h)
-        self._expect(self._now_h + hours * defect.patience, self._return, node)
+        self._expect(self._now_h + hours * patience, self._return, node)
 
     def _put_to_service(self, node: int) -> None:
         """Return a node to service with its next defect drawn and without any measurement."""
@@ -324,8 +385,7 @@ class _Cluster:
         if defect is not None and defect.due_h < self._site.span_h:
             self._expect(defect.due_h, self._strike, (node, defect))
         self._count_spares()
-        self._times.enter(node, FREE, self._now_h)
-        self._free[node] = None
+        self._release(node)
 
     def _expect_arrival(self, job: int) -> None:
         if job < len(self._jobs):
@@ -356,12 +416,16 @@ class _Cluster:
             span_h=self._site.span_h,
             working_h=spent_h[WORKING],
             lost_h=self._lost_h,
+            slow_h=self._slow_h,
+            stalled_h=spent_h[STALLED],
             validating_h=spent_h[VALIDATING],
             repair_h=spent_h[REPAIR],
             idle_h=spent_h[FREE] + spent_h[HELD] - self._spare_h,
             spare_h=self._spare_h,
             incidents=self._incident_count,
             hits=self._hits,
+            restarts=self._restarts,
+            alarms=self._alarms,
             repaired_early=self._repaired_early,
             queries=self._queries,
             validations=self._validations,

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Ints
 from anubis.core.history.status import Incident
+from anubis.lab.study.response import FaultCourse
 
 Hours = npt.NDArray[np.float64]
 FIRST = 1 << 32  # a seed for the first draws, beyond the number of any defect
@@ -51,6 +52,11 @@ class Category:
     """Each incident multiplies the rate of the next one by this factor."""
     at_worst: float = 1.0
     """The rate rises to this multiple of the first at most."""
+    course: FaultCourse = "stops"
+    """What such a fault does to a job, if the scenario has a `response`: the job stops at once,
+    hangs, or goes on slowly."""
+    pace: float = 0.7
+    """Pace of a slow job, as a share of its usual one."""
     causes: tuple[DefectCause, ...]
     """The causes of these incidents."""
 
@@ -60,6 +66,8 @@ class Category:
         for name in ("worse_by", "at_worst"):
             if not 1 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected 1 or more")
+        if not 0 < self.pace < 1:
+            raise ValueError(f"pace is {self.pace:g}, expected a share between 0 and 1")
         if not self.causes:
             raise ValueError("has no causes")
 

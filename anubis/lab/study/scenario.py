@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from anubis.core.errors import did_you_mean
 from anubis.core.records import SelectionPolicy
 from anubis.lab.study.incidents import Category
+from anubis.lab.study.response import Means, Response
 
-PolicyName = Literal["absence", "full set", "cron", "random", "selector", "ideal"]
+PolicyName = Literal[
+    "absence",
+    "full set",
+    "cron",
+    "random",
+    "selector",
+    "with watch",
+    "with diagnosis",
+    "whole loop",
+    "ideal",
+]
 IncidentSource = Literal["rates", "model", "history"]
 SOURCES: tuple[IncidentSource, ...] = ("rates", "model", "history")
 POLICIES: tuple[PolicyName, ...] = ("absence", "full set", "cron", "random", "selector", "ideal")
+MEANS: Mapping[PolicyName, Means] = {  # all of them test as the Selector does
+    "with watch": Means(watches=True),
+    "with diagnosis": Means(watches=True, diagnoses=True),
+    "whole loop": Means(watches=True, diagnoses=True, locates=True, proves=True),
+}
 
 
 def _require_at_least(name: str, value: float, least: float) -> None:
@@ -182,6 +198,9 @@ class Scenario:
     """Share of the defects within its reach that a benchmark really finds."""
     checkpoint_h: float = 0.0
     """An incident loses the work since the last checkpoint. 0: it loses none."""
+    response: Response | None = None
+    """How faults under jobs become known, and their nodes are found. Without it, each is known at
+    once, and its node replaced."""
     policies: tuple[PolicyName, ...] = POLICIES
     """The validation policies to compare."""
     cron_every_h: float = 168.0
@@ -221,6 +240,9 @@ class Scenario:
         _require_unique("benchmarks", (benchmark.name for benchmark in self.benchmarks))
         _require_unique("categories", (category.name for category in self.categories))
         _require_unique("policies", self.policies)
+        for policy in self.policies:
+            if policy in MEANS and self.response is None:
+                raise ValueError(f'"policies" has "{policy}", which needs a "response"')
         names = {benchmark.name for benchmark in self.benchmarks}
         for category in self.categories:
             for cause in category.causes:

@@ -17,9 +17,11 @@ from anubis.core.select.selection import Detection, learn_detection
 from anubis.lab.study import traces
 from anubis.lab.study.cluster import PolicyOutcome, Site, StudiedPolicy, run
 from anubis.lab.study.incidents import Foresight, Hours
+from anubis.lab.study.kept_cluster import run_kept
 from anubis.lab.study.modelled import HazardModel, ModelRisk
 from anubis.lab.study.policies import Absence, Cron, FullSet, GreedySelection, Ideal, RandomSubsets
-from anubis.lab.study.scenario import Jobs, PolicyName, Scenario
+from anubis.lab.study.response import Means, Upkeep
+from anubis.lab.study.scenario import MEANS, Jobs, PolicyName, Scenario
 from anubis.lab.study.sources import DrawnIncidents, Source
 from anubis.lab.study.traces import TracedJob
 
@@ -140,8 +142,21 @@ class Study:
         )
         jobs = self._jobs(trial.seed)
         incidents, true_risk = self._source.fates(trial.seed)
-        outcome = run(site, jobs, incidents, self._policy(trial, true_risk))
+        policy = self._policy(trial, true_risk)
+        upkeep = None if policy.knows_all else self._upkeep(trial)
+        if upkeep is None:
+            outcome = run(site, jobs, incidents, policy)
+        else:
+            outcome = run_kept(site, jobs, incidents, policy, upkeep)
         return StudyResult(outcome=outcome, figures=figures(outcome, jobs))
+
+    def _upkeep(self, trial: Trial) -> Upkeep | None:
+        rates = self.scenario.response
+        if rates is None:
+            return None
+        courses = [(category.course, category.pace) for category in self.scenario.categories]
+        means = MEANS.get(trial.policy, Means())
+        return Upkeep(rates=rates, means=means, courses=courses, seed=trial.seed)
 
     def _policy(self, trial: Trial, true_risk: Foresight | None) -> StudiedPolicy:
         scenario, count = self.scenario, len(self.scenario.benchmarks)
@@ -155,7 +170,7 @@ class Study:
             case "random":
                 rng = np.random.default_rng([trial.seed, 1])
                 return RandomSubsets(benchmarks=count, share=self._share(trial), rng=rng)
-            case "selector":
+            case "selector" | "with watch" | "with diagnosis" | "whole loop":
                 return GreedySelection(
                     risk=self._risk(true_risk),
                     detection=self._detection(trial.seed),
@@ -241,6 +256,11 @@ def figures(outcome: PolicyOutcome, jobs: Sequence[TracedJob]) -> dict[str, floa
     return {
         "utilization": outcome.working_h / total_h,
         "goodput": (outcome.working_h - outcome.lost_h) / total_h,
+        "lost_h": outcome.lost_h / nodes,
+        "slow_h": outcome.slow_h / nodes,
+        "stalled_h": outcome.stalled_h / nodes,
+        "restarts": outcome.restarts / nodes,
+        "alarms": outcome.alarms / nodes,
         "validation_h": outcome.validating_h / nodes,
         "repair_h": outcome.repair_h / nodes,
         "idle_h": outcome.idle_h / nodes,
