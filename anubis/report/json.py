@@ -21,6 +21,7 @@ VERSIONS: dict[str, int] = {
     "fact": 4,
     "history": 2,
     "risk": 2,
+    "run": 2,
     "score": 2,
     "watch": 2,
 }

@@ -21,6 +21,9 @@ POLICIES: dict[PolicyName, str] = {
     "cron": "all benchmarks on nodes whose last validation is too old",
     "random": "random benchmarks, for as much time as the Selector spends",
     "selector": "Algorithm 1, by risk and cost",
+    "with watch": "the Selector, and the watch names nodes of running jobs",
+    "with diagnosis": "these two, and a diagnosis names what a job fails of",
+    "whole loop": "all three; a search by groups, and a proof of every repair",
     "ideal": "every defect is known and costs no validation",
 }
 
@@ -37,12 +40,16 @@ class _Column:
 COLUMNS = (
     _Column("utilization", "work %", 100, 1, "node time spent on jobs, of all node time"),
     _Column("goodput", "kept %", 100, 1, "work that was not lost to incidents"),
+    _Column("lost_h", "lost h", 1, 2, "work per node that faults undid or slowed away"),
+    _Column("stalled_h", "stalled h", 1, 2, "per node, in jobs that hang or are searched"),
     _Column("validation_h", "validation h", 1, 2, "per node"),
     _Column("mtbi_h", "MTBI h", 1, 1, "node-hours in service per incident"),
     _Column("work_per_hit_h", "work/hit h", 1, 1, "node-hours of work per interrupted job"),
     _Column("incidents", "incidents", 1, 2, "per node"),
     _Column("found", "found", 1, 2, "defects per node, repaired before they became incidents"),
     _Column("repair_h", "repair h", 1, 1, "per node"),
+    _Column("restarts", "restarts", 1, 2, "of jobs, per node, after a fault"),
+    _Column("alarms", "false alarms", 1, 3, "sound nodes tested or taken out, per node"),
     _Column("wait_h", "wait h", 1, 1, "from the submission of a job to its first work"),
     _Column("held_up_h", "held up h", 1, 2, "of a finished job between its first work and its end"),
 )
@@ -52,8 +59,11 @@ INCIDENTS: dict[IncidentSource, str] = {
     "history": "; incidents happen as they were recorded",
 }
 OTHERS: tuple[PolicyName, ...] = ("absence", "full set")  # that the Selector is compared with
-ONLY_ON_THE_PAGE = {"repair_h", "wait_h", "held_up_h"}  # a terminal is narrow
-
+LOST = ("lost_h", "stalled_h", "validation_h", "repair_h")
+ONLY_ON_THE_PAGE = {  # a terminal is narrow
+    *("repair_h", "wait_h", "held_up_h", "restarts", "alarms"),
+}
+OF_THE_RESPONSE = {"lost_h", "stalled_h", "restarts", "alarms"}  # if faults have to be found
 
 TOO_FEW = "too few seeds"
 
@@ -131,8 +141,25 @@ def findings(study: Study) -> Iterator[str]:
         f"Nodes work {selector['utilization']:.1%} of the time with it, "
         f"{full['utilization']:.1%} with the full set, {absence['utilization']:.1%} with absence."
     )
+    if study.scenario.response is not None:
+        yield from lost_hours(study)
     if study.scenario.sweep.p0:
         yield stops_paying(study)
+
+
+def lost_hours(study: Study) -> Iterator[str]:
+    """Yield what each policy loses of a node's time, and what that saves."""
+    lost = {
+        policy: sum(study.estimates(study.trial(policy))[name].mean for name in LOST)
+        for policy in study.scenario.policies
+    }
+    yield (
+        f"With absence a node loses {lost['absence']:,.1f} h: work that faults undid or slowed"
+        " away, jobs that stand still, tests and repair."
+    )
+    for policy in [policy for policy in lost if policy not in ("absence", "ideal")]:
+        share = lost[policy] / lost["absence"] - 1 if lost["absence"] else 0.0
+        yield f"With {policy} it loses {lost[policy]:,.1f} h ({share:+.0%})."
 
 
 def stops_paying(study: Study) -> str:
@@ -237,9 +264,11 @@ def _setting(study: Study) -> str:
 
 def _columns(study: Study) -> list[_Column]:
     """Choose columns; goodput is left out if no work is ever lost."""
-    return [
-        column for column in COLUMNS if column.figure != "goodput" or study.scenario.checkpoint_h
-    ]
+    scenario = study.scenario
+    without: set[str] = set() if scenario.response else {*OF_THE_RESPONSE}
+    if not scenario.response and not scenario.checkpoint_h:
+        without.add("goodput")
+    return [column for column in COLUMNS if column.figure not in without]
 
 
 def _rows(study: Study, columns: Sequence[_Column]) -> list[list[str]]:

@@ -17,6 +17,7 @@ BINS = 90  # of the curves over time
 BAR = 0.62  # of a row
 SPENT = {
     "work": "work",
+    "stalled_h": "stalled",
     "validation_h": "validation",
     "repair_h": "repair",
     "idle_h": "idle",
@@ -79,8 +80,11 @@ def _mean_over_time(study: Study, trial: Trial) -> list[float]:
 def _time_picture(study: Study, estimates: Mapping[str, Figures]) -> Picture:
     chart = replace(CARD, across=replace(CARD.across, spelled="{:.0%}".format), up=_rows(estimates))
     canvas = chart.frame("shares of node time of each policy")
+    spent = {name: words for name, words in SPENT.items() if is_spent(study, name)}
     for row, (policy, figures) in zip(chart.up.ticks, estimates.items(), strict=True):
-        shares = {name: figures[name].mean / study.scenario.span_h for name in list(SPENT)[1:]}
+        shares = {
+            name: figures[name].mean / study.scenario.span_h for name in spent if name != "work"
+        }
         shares = {"work": figures["utilization"].mean, **shares}
         before = 0.0
         for name, share in shares.items():
@@ -99,8 +103,13 @@ def _time_picture(study: Study, estimates: Mapping[str, Figures]) -> Picture:
         name="Node time",
         about="by what it was spent on",
         svg=serialize(canvas),
-        key=[(f"spent {name}", words) for name, words in SPENT.items()],
+        key=[(f"spent {name}", words) for name, words in spent.items()],
     )
+
+
+def is_spent(study: Study, name: str) -> bool:
+    """Return whether nodes can spend time so: none stands still if each fault is known at once."""
+    return name != "stalled_h" or study.scenario.response is not None
 
 
 def _mtbi_picture(estimates: Mapping[str, Figures]) -> Picture:
