@@ -91,20 +91,23 @@ def look_at_job(
     caller: Caller = NOBODY,
     *,
     ended: bool = False,
+    since: float = -math.inf,
     until: float | None = None,
     memory: JobMemory | None = None,
 ) -> JobLook:
-    """Look once, at what these nodes reported up to now or up to that time."""
+    """Look once, at what these nodes reported since the job began, up to now or up to that time.
+    Before it they may have done anything: they were no peers."""
     at = caller.clock() if until is None else until  # wall clock: telemetry is dated by such clocks
     source = memory.source if memory else watching.source
     pulled = source.pull(nodes, at, watching.settings.known_s)
-    since = None if ended else standing_still(pulled.telemetry, watching.settings.stalled_s)
-    still = () if since is None else (f"no node of it works since {moment(since)}",)
+    telemetry = pulled.telemetry.since(since)
+    stopped = None if ended else standing_still(telemetry, watching.settings.stalled_s)
+    still = () if stopped is None else (f"no node of it works since {moment(stopped)}",)
     return JobLook(
-        look=look_at(pulled.telemetry, watching, job=job, ended=ended, memory=memory),
-        telemetry=pulled.telemetry,
+        look=look_at(telemetry, watching, job=job, ended=ended, memory=memory),
+        telemetry=telemetry,
         remarks=(*still, *pulled.remarks),
-        still_since=since,
+        still_since=stopped,
     )
 
 
@@ -295,7 +298,7 @@ def _rates(part: ClusterHistory) -> Mapping[str, HitRate]:
 def _jobs(part: ClusterHistory, settings: WatchSettings) -> list[WatchedJob]:
     """Jobs with enough nodes for a majority to show what is normal."""
     return [
-        WatchedJob(id=job.id, nodes=job.nodes, ended_at=job.end)
+        WatchedJob(id=job.id, nodes=job.nodes, began_at=job.start, ended_at=job.end)
         for job in part.jobs.all()
         if len(job.nodes) >= settings.least_nodes
     ]
@@ -351,6 +354,7 @@ def _look_and_tell(
         trusted,
         caller,
         ended=has_ended,
+        since=job.began_at,
         until=time_in(part, caller).now if job.ended_at is None else job.ended_at,
         memory=memory,
     )

@@ -49,6 +49,19 @@ def test_a_look_asks_for_as_much_as_its_settings_say_and_names_the_node_with_its
     assert next(iter(suspicion.mix)) == "gpu"  # CPU alone: ECC 47 %, CUDA 16 %
 
 
+def test_what_a_node_did_before_its_job_began_says_nothing_of_it():
+    """Idle until the job, or busy with another one; a job that has just begun is not judged."""
+    telemetry = falling()
+    by, nodes = watching(telemetry), telemetry.nodes
+    whole = look_at_job("17", nodes, by, until=telemetry.end)
+    assert [suspicion.node for suspicion in whole.look.suspicions] == ["n3"]
+    for began in (telemetry.end - 30, telemetry.end - 5, telemetry.end + 60):
+        seen = look_at_job("17", nodes, by, since=began, until=telemetry.end)
+        assert seen.look.suspicions == ()
+        assert seen.still_since is None
+        assert seen.telemetry.start >= began or not seen.telemetry.points
+
+
 def test_what_deviates_decides_the_mix():
     by = watching(falling(PFC, to=5000.0))
     (suspicion,) = look_at(by.source.telemetry, by).suspicions

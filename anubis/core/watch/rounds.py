@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ class WatchedJob:
 
     id: str
     nodes: tuple[str, ...]
+    began_at: float = -math.inf
     ended_at: float | None = None  # None: it runs
 
 

@@ -5,6 +5,7 @@ Unknown values are NaN, never an invented number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -77,6 +78,15 @@ class Telemetry:
         """Telemetry of the last so many seconds."""
         kept = min(self.points, round(seconds / self.step_s))
         first = self.points - kept
+        return replace(
+            self, start=self.start + first * self.step_s, values=self.values[:, :, first:]
+        )
+
+    def since(self, at: float) -> Self:
+        """Telemetry from that time on."""
+        if at <= self.start:
+            return self
+        first = min(self.points, math.ceil((at - self.start) / self.step_s))
         return replace(
             self, start=self.start + first * self.step_s, values=self.values[:, :, first:]
         )
