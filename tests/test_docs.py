@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer.main
+import yaml
 from typer.testing import CliRunner
 
 from anubis.cli import examples
@@ -89,6 +91,50 @@ def test_every_script_that_a_page_names_is_there_and_a_page_names_every_study():
     assert not {name for name in named if not (ROOT / name).exists()}
     studies = {f"scripts/studies/{file.name}" for file in STUDIES}
     assert not studies - named
+
+
+CLAIMS = yaml.safe_load((ROOT / "docs/results/claims.yaml").read_text())
+
+
+def test_the_page_of_claims_is_what_its_file_and_the_results_say(tmp_path):
+    """All but the dates, which are those of the last commits."""
+    page = tmp_path / "claims.md"
+    run_path(str(ROOT / "scripts/make-claims"))["main"](page)
+    made, kept = (
+        re.sub(r"\| [\d-]+ \|$", "|", file.read_text(), flags=re.MULTILINE)
+        for file in (page, ROOT / "docs/results/claims.md")
+    )
+    assert made == kept, "run scripts/make-claims"
+
+
+@pytest.mark.parametrize("row", CLAIMS["claims"], ids=lambda row: row["claim"][:40])
+def test_a_claim_names_a_file_and_a_command_that_exist(row):
+    command = row["command"].split()
+    if command[0] == "anubis":
+        assert command[1] in COMMAND.commands
+    else:
+        assert os.access(ROOT / command[0], os.X_OK)
+    page = ROOT / row["file"] if "/" in row["file"] else ROOT / "docs/results" / row["file"]
+    assert page.is_file()
+
+
+def test_a_figure_that_its_page_does_not_show_is_refused():
+    whole = run_path(str(ROOT / "scripts/make-claims"))["whole"]
+    with pytest.raises(SystemExit, match="does not say"):
+        whole({**CLAIMS["claims"][0], "file": "watch.md", "figure": "recall 1.000"})
+
+
+def test_each_sentence_of_the_readme_is_a_claim_with_its_outcome_or_claims_nothing():
+    claims = [row["claim"] for row in CLAIMS["claims"] if row["of"] == "README"]
+    text = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    blocks = [re.sub(r"^> ?", "", block, flags=re.MULTILINE) for block in text.split("\n\n")]
+    prose = [" ".join(block.split()) for block in blocks if not block.startswith(("#", "|", "!"))]
+    sentences = [line for block in prose for line in re.split(r"(?<=[.:?!]) (?=[A-Z`\[(*])", block)]
+    assert all(any(claim in sentence for sentence in sentences) for claim in claims)
+    for sentence in filter(None, sentences):
+        assert any(claim in sentence for claim in claims) or sentence.startswith(
+            tuple(CLAIMS["no_claims"])
+        ), sentence
 
 
 def test_design_is_a_plan_and_no_inventory():

@@ -100,7 +100,7 @@ def look_at_job(
     at = caller.clock() if until is None else until  # wall clock: telemetry is dated by such clocks
     source = memory.source if memory else watching.source
     pulled = source.pull(nodes, at, watching.settings.known_s)
-    telemetry = pulled.telemetry.since(since)
+    telemetry = pulled.telemetry.drop_before(since)
     stopped = None if ended else standing_still(telemetry, watching.settings.stalled_s)
     still = () if stopped is None else (f"no node of it works since {moment(stopped)}",)
     return JobLook(

@@ -19,7 +19,7 @@ from anubis.core.history.status import Incident
 from anubis.lab.study.incidents import DefectCause, Replayed
 from anubis.lab.study.kept_cluster import run_kept
 from anubis.lab.study.policies import Absence
-from anubis.lab.study.response import RATES, Luck, Means, Response, Upkeep, respond
+from anubis.lab.study.response import RATES, FaultCare, Luck, Means, Response, respond
 from anubis.lab.study.scenario import MEANS, Size
 from anubis.lab.study.traces import TracedJob
 from anubis.lab.study.trials import Study
@@ -32,7 +32,7 @@ WORST = Luck(watch=0.999, diagnosis=0.999, locate=0.999, notice=0.5, search=0.5)
 
 
 def kept(place, jobs, policy=None, rates=PLAIN, means=ALONE, course="hangs", seed=0, **changes):
-    upkeep = Upkeep(rates=rates, means=means, courses=[(course, 0.5)], seed=seed)
+    upkeep = FaultCare(rates=rates, means=means, courses=[(course, 0.5)], seed=seed)
     kinds = [category(**changes)]
     return run_kept(place, jobs, truth(place, *kinds, seed=seed), policy or Absence(), upkeep)
 
@@ -48,7 +48,7 @@ def one_fault(at_h, course, means=ALONE, rates=PLAIN, policy=None, found_by=("ge
         seed=3,
     )
     jobs = [TracedJob(arrival_h=0.0, nodes=1, duration_h=20.0)]
-    upkeep = Upkeep(rates=rates, means=means, courses=[(course, 0.5)])
+    upkeep = FaultCare(rates=rates, means=means, courses=[(course, 0.5)])
     found = run_kept(site(nodes=2, **changes), jobs, struck, policy or Absence(), upkeep)
     assert_books_balance(found, jobs)
     return found
@@ -149,7 +149,7 @@ def test_work_goes_back_to_the_last_checkpoint():
 def test_an_idle_node_that_was_struck_shows_it_in_its_next_job():
     struck = truth(site(nodes=1), category(mtbi_h=1e-3))
     jobs = [TracedJob(arrival_h=50.0, nodes=1, duration_h=1.0)]
-    upkeep = Upkeep(rates=PLAIN, courses=[("stops", 0.5)])
+    upkeep = FaultCare(rates=PLAIN, courses=[("stops", 0.5)])
     found = run_kept(site(nodes=1, span_h=60.0), jobs, struck, Absence(), upkeep)
     assert found.incidents > 0
     assert found.first_h[0] == 50.0

@@ -197,8 +197,8 @@ def expose(
     if mixes is None:
         uncovered = np.tile(detection.overall, (len(p), 1))
     else:
-        known = {tuple(mix.items()): mix for mix in mixes}  # many nodes have the same mix
-        rows_of = {key: detection.kind_shares(mix) for key, mix in known.items()}
+        distinct = {tuple(mix.items()): mix for mix in mixes}  # many nodes have the same mix
+        rows_of = {key: detection.kind_shares(mix) for key, mix in distinct.items()}
         rows = [rows_of[tuple(mix.items())] for mix in mixes]
         uncovered = np.array(rows).reshape(len(p), len(detection.finders))
     if fresh is not None:

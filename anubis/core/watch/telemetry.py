@@ -82,8 +82,8 @@ class Telemetry:
             self, start=self.start + first * self.step_s, values=self.values[:, :, first:]
         )
 
-    def since(self, at: float) -> Self:
-        """Telemetry from that time on."""
+    def drop_before(self, at: float) -> Self:
+        """Return the telemetry from that time on."""
         if at <= self.start:
             return self
         first = min(self.points, math.ceil((at - self.start) / self.step_s))

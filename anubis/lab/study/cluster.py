@@ -115,7 +115,7 @@ class RunningJob:
         self.pace = 1.0
 
 
-Job = TypeVar("Job", bound=RunningJob)
+AnyJob = TypeVar("AnyJob", bound=RunningJob)
 
 
 def run(
@@ -125,7 +125,7 @@ def run(
     return Cluster(site, jobs, incidents, policy, RunningJob).run()
 
 
-class Cluster(Generic[Job]):
+class Cluster(Generic[AnyJob]):
     """A cluster in which each fault is known at once, and its node replaced."""
 
     def __init__(
@@ -134,7 +134,7 @@ class Cluster(Generic[Job]):
         jobs: Sequence[TracedJob],
         incidents: Incidents,
         policy: StudiedPolicy,
-        new_job: Callable[[int, int], Job],
+        new_job: Callable[[int, int], AnyJob],
     ) -> None:
         """Prepare a run. `new_job`: makes a job of its number and its nodes."""
         self._new_job = new_job
@@ -143,10 +143,10 @@ class Cluster(Generic[Job]):
         self._events: list[tuple[float, int, Callable[[Any, int], None], Any]] = []
         self._numbers = count(1)
         self._queue: deque[int] = deque()
-        self._short: deque[Job] = deque()  # jobs that wait for a replacement
+        self._short: deque[AnyJob] = deque()  # jobs that wait for a replacement
         self._free: OrderedDict[int, None] = OrderedDict()
         self._most = self._for_jobs = max(0, site.nodes - site.spares)  # nodes still for jobs
-        self._job_of: list[Job | None] = [None] * site.nodes
+        self._job_of: list[AnyJob | None] = [None] * site.nodes
         self._defects: list[LatentDefect | None] = [None] * site.nodes
         self._drawn = [0] * site.nodes
         self._histories = incidents.histories(len(site.durations_h))
@@ -215,7 +215,7 @@ class Cluster(Generic[Job]):
         self._put_to_service(node)
         self._give_nodes()
 
-    def _end_validation(self, job: Job, number: int) -> None:
+    def _end_validation(self, job: AnyJob, number: int) -> None:
         if job.alarm != number:
             return
         for node, defect in job.rejected:
@@ -229,7 +229,7 @@ class Cluster(Generic[Job]):
         else:
             self._work(job)
 
-    def _finish(self, job: Job, number: int) -> None:
+    def _finish(self, job: AnyJob, number: int) -> None:
         if job.alarm != number:
             return
         self._stop_work(job)
@@ -266,7 +266,7 @@ class Cluster(Generic[Job]):
             self._for_jobs -= number
             self._check(job)
 
-    def _take(self, job: Job, number: int) -> None:
+    def _take(self, job: AnyJob, number: int) -> None:
         self._count_spares()
         for _ in range(number):
             node, _unused = self._free.popitem(last=False)
@@ -276,7 +276,7 @@ class Cluster(Generic[Job]):
             job.unchecked.append(node)
         job.missing -= number
 
-    def _check(self, job: Job) -> None:
+    def _check(self, job: AnyJob) -> None:
         """Ask the policy about the nodes not asked about yet, and begin its tests."""
         nodes, job.unchecked = job.unchecked, []
         hours = self._jobs[job.number].duration_h - float(self._done_h[job.number])
@@ -324,7 +324,7 @@ class Cluster(Generic[Job]):
             and defect.due_h <= self._now_h + shows_h
         )
 
-    def _work(self, job: Job) -> None:
+    def _work(self, job: AnyJob) -> None:
         job.worked_since_h = self._now_h
         if math.isnan(self._first_h[job.number]):
             self._first_h[job.number] = self._now_h
@@ -334,7 +334,7 @@ class Cluster(Generic[Job]):
         left_h = self._jobs[job.number].duration_h - float(self._done_h[job.number])
         job.alarm = self._expect(self._now_h + left_h / job.pace, self._finish, job)
 
-    def _interrupt(self, job: Job, surprise: bool) -> None:
+    def _interrupt(self, job: AnyJob, surprise: bool) -> None:
         """Stop the work of a job. After a surprise it keeps the work up to its last checkpoint."""
         before_h = float(self._done_h[job.number])
         self._stop_work(job)
@@ -346,7 +346,7 @@ class Cluster(Generic[Job]):
         job.alarm = 0
         self._short.append(job)
 
-    def _fall_back(self, job: Job, begun_h: float) -> None:
+    def _fall_back(self, job: AnyJob, begun_h: float) -> None:
         """Undo the work since the last checkpoint, or since the job last began to work."""
         if not self._site.checkpoint_h:
             return
@@ -355,7 +355,7 @@ class Cluster(Generic[Job]):
         self._done_h[job.number] = max(begun_h, held_h)
         self._lost_h += len(job.nodes) * (done_h - float(self._done_h[job.number]))
 
-    def _stop_work(self, job: Job) -> None:
+    def _stop_work(self, job: AnyJob) -> None:
         assert job.worked_since_h is not None
         worked_h = self._now_h - job.worked_since_h
         self._done_h[job.number] += worked_h * job.pace

@@ -16,7 +16,7 @@ import numpy as np
 from anubis.lab.study.cluster import Cluster, PolicyOutcome, RunningJob, Site, StudiedPolicy
 from anubis.lab.study.incidents import Draws, Incidents, LatentDefect, exponential
 from anubis.lab.study.node_times import HELD, STALLED, VALIDATING
-from anubis.lab.study.response import Answer, Luck, Upkeep, respond
+from anubis.lab.study.response import FaultAnswer, FaultCare, Luck, respond
 from anubis.lab.study.traces import TracedJob
 
 CHANCES = tuple(field.name for field in fields(Luck))  # that a fault needs
@@ -28,7 +28,7 @@ def run_kept(
     jobs: Sequence[TracedJob],
     incidents: Incidents,
     policy: StudiedPolicy,
-    upkeep: Upkeep,
+    upkeep: FaultCare,
 ) -> PolicyOutcome:
     return KeptCluster(site, jobs, incidents, policy, upkeep).run()
 
@@ -37,7 +37,7 @@ def run_kept(
 class Trouble:
     """A fault that a job has met. Without a node the job's program is at fault."""
 
-    answer: Answer
+    answer: FaultAnswer
     node: int | None = None
     defect: LatentDefect | None = None
 
@@ -66,7 +66,7 @@ class KeptCluster(Cluster[KeptJob]):
         jobs: Sequence[TracedJob],
         incidents: Incidents,
         policy: StudiedPolicy,
-        upkeep: Upkeep,
+        upkeep: FaultCare,
     ) -> None:
         self._upkeep, self._rates = upkeep, upkeep.rates
         self._struck = set[int]()  # nodes that a fault has struck and that are not out yet
@@ -259,10 +259,10 @@ class KeptCluster(Cluster[KeptJob]):
         alarms = self._rates.watch_alarms if self._upkeep.means.watches else 0.0
         if not alarms:
             return None
-        is_one, which = self._draw_for(job, len(CHANCES), 2)
+        is_one, place = self._draw_for(job, len(CHANCES), 2)
         if is_one >= -math.expm1(-alarms * self._jobs[job.number].duration_h):
             return None
-        return job.nodes[int(which * len(job.nodes))]
+        return job.nodes[int(place * len(job.nodes))]
 
     def _test_all(self, node: int) -> float:
         """Begin all benchmarks on a node outside of jobs, and return when they end."""

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from anubis.core.amounts import HOUR_S
+
 FaultCourse = Literal["stops", "hangs", "slow"]  # what becomes of the job
 Origin = Literal["measured", "published", "assumed"]
 
@@ -29,7 +31,7 @@ class Rate:
 RATES: Mapping[str, Rate] = {
     "timeout_h": Rate(
         value=1 / 6,
-        tried=(1 / 20, 0.5),
+        tried=(0.05, 0.5),
         about="hours until a job that hangs is ended by its own time-out",
         origin="published",
         source="loop.md",
@@ -54,7 +56,7 @@ RATES: Mapping[str, Rate] = {
     ),
     "restart_h": Rate(
         value=0.1,
-        tried=(0.02, 0.5),
+        tried=(0.5,),
         about="hours from a job's new start to its first step",
         origin="assumed",
         source="",
@@ -62,7 +64,7 @@ RATES: Mapping[str, Rate] = {
     ),
     "watch_names": Rate(
         value=0.913,
-        tried=(0.0, 0.5, 1.0),
+        tried=(0.0, 0.5),
         about="share of the faults under a job whose node the watch names",
         origin="measured",
         source="watch.md",
@@ -71,7 +73,7 @@ RATES: Mapping[str, Rate] = {
     ),
     "watch_h": Rate(
         value=6.3 / 60,
-        tried=(0.02, 0.5),
+        tried=(0.5,),
         about="hours until the watch names it",
         origin="measured",
         source="watch.md",
@@ -80,7 +82,7 @@ RATES: Mapping[str, Rate] = {
     ),
     "watch_alarms": Rate(
         value=0.93e-3,
-        tried=(0.0, 1e-2, 1e-1),
+        tried=(1e-1,),
         about="sound nodes that the watch suspects, in an hour of a job",
         origin="measured",
         source="watch.md",
@@ -88,8 +90,8 @@ RATES: Mapping[str, Rate] = {
         reason="no alarm in 3,218 hours of jobs: the limit of 95 % is taken, not 0",
     ),
     "stall_h": Rate(
-        value=39 / 3600,
-        tried=(1 / 20, 1 / 6),
+        value=39 / HOUR_S,
+        tried=(0.17,),
         about="hours until a diagnosis is asked about a job that hangs",
         origin="measured",
         source="loop.md",
@@ -98,7 +100,7 @@ RATES: Mapping[str, Rate] = {
     ),
     "diagnosis_names": Rate(
         value=99 / 102,
-        tried=(0.0, 0.5, 1.0),
+        tried=(0.0,),
         about="share of the faults whose node, or program, a diagnosis names",
         origin="measured",
         source="diagnose-live.md",
@@ -106,8 +108,8 @@ RATES: Mapping[str, Rate] = {
         reason="51 kinds of real jobs of four ranks; more ranks were not tried",
     ),
     "diagnosis_h": Rate(
-        value=97.4 / 3600,
-        tried=(0.005, 0.25),
+        value=97.4 / HOUR_S,
+        tried=(0.25,),
         about="hours that a diagnosis takes",
         origin="measured",
         source="diagnose-live.md",
@@ -116,7 +118,7 @@ RATES: Mapping[str, Rate] = {
     ),
     "locate_names": Rate(
         value=8 / 12,
-        tried=(0.0, 1.0),
+        tried=(0.0,),
         about="share of the faults whose node a search by groups names",
         origin="measured",
         source="locate.md",
@@ -125,7 +127,7 @@ RATES: Mapping[str, Rate] = {
     ),
     "locate_h": Rate(
         value=266 / 1024,
-        tried=(0.1, 1.0),
+        tried=(1.0,),
         about="hours that a search by groups takes of each node of the job",
         origin="measured",
         source="locate.md",
@@ -134,7 +136,7 @@ RATES: Mapping[str, Rate] = {
     ),
     "test_alarms": Rate(
         value=0.0011,
-        tried=(0.0, 0.007, 0.03),
+        tried=(0.007, 0.03),
         about="share of the sound nodes that a test calls defective",
         origin="measured",
         source="power.md",
@@ -217,7 +219,7 @@ class Luck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class FaultAnswer:
     """What comes of one fault."""
 
     until_h: float  # how long it goes on before anybody acts
@@ -226,7 +228,7 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Upkeep:
+class FaultCare:
     """How a cluster meets faults under its jobs."""
 
     rates: Response
@@ -237,15 +239,15 @@ class Upkeep:
 
 def respond(
     course: FaultCourse, rates: Response, means: Means, luck: Luck, *, by_program: bool = False
-) -> Answer:
-    """Answer to one fault. `by_program`: no node is at fault, and only a diagnosis can say so."""
+) -> FaultAnswer:
+    """Answer one fault. `by_program`: no node is at fault, and only a diagnosis can say so."""
     unaided_h = _unaided_h(course, rates, luck)
     named_h = [*_named_after_h(course, unaided_h, rates, means, luck, by_program)]
     if named_h:
-        return Answer(until_h=min(named_h), is_named=True, search_h=0.0)
+        return FaultAnswer(until_h=min(named_h), is_named=True, search_h=0.0)
     is_asked = means.diagnoses and course == "hangs"
     known_h = min(unaided_h, rates.stall_h + rates.diagnosis_h) if is_asked else unaided_h
-    return Answer(until_h=known_h, is_named=False, search_h=_search_h(rates, means, luck))
+    return FaultAnswer(until_h=known_h, is_named=False, search_h=_search_h(rates, means, luck))
 
 
 def _unaided_h(course: FaultCourse, rates: Response, luck: Luck) -> float:

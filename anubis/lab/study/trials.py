@@ -20,7 +20,7 @@ from anubis.lab.study.incidents import Foresight, Hours
 from anubis.lab.study.kept_cluster import run_kept
 from anubis.lab.study.modelled import HazardModel, ModelRisk
 from anubis.lab.study.policies import Absence, Cron, FullSet, GreedySelection, Ideal, RandomSubsets
-from anubis.lab.study.response import Means, Upkeep
+from anubis.lab.study.response import FaultCare, Means
 from anubis.lab.study.scenario import MEANS, Jobs, PolicyName, Scenario
 from anubis.lab.study.sources import DrawnIncidents, Source
 from anubis.lab.study.traces import TracedJob
@@ -150,13 +150,13 @@ class Study:
             outcome = run_kept(site, jobs, incidents, policy, upkeep)
         return StudyResult(outcome=outcome, figures=figures(outcome, jobs))
 
-    def _upkeep(self, trial: Trial) -> Upkeep | None:
+    def _upkeep(self, trial: Trial) -> FaultCare | None:
         rates = self.scenario.response
         if rates is None:
             return None
         courses = [(category.course, category.pace) for category in self.scenario.categories]
         means = MEANS.get(trial.policy, Means())
-        return Upkeep(rates=rates, means=means, courses=courses, seed=trial.seed)
+        return FaultCare(rates=rates, means=means, courses=courses, seed=trial.seed)
 
     def _policy(self, trial: Trial, true_risk: Foresight | None) -> StudiedPolicy:
         scenario, count = self.scenario, len(self.scenario.benchmarks)
