@@ -90,7 +90,7 @@ class PolicyOutcome:
     working: tuple[Hours, Hours] = field(repr=False)  # times, and nodes working from then on
 
 
-class RunningJob:
+class StudiedJob:
     """A job that has been given nodes."""
 
     __slots__ = (
@@ -115,17 +115,17 @@ class RunningJob:
         self.pace = 1.0
 
 
-AnyJob = TypeVar("AnyJob", bound=RunningJob)
+AnyJob = TypeVar("AnyJob", bound=StudiedJob)
 
 
 def run(
     site: Site, jobs: Sequence[TracedJob], incidents: Incidents, policy: StudiedPolicy
 ) -> PolicyOutcome:
     """Run a cluster in which each fault is known at once."""
-    return Cluster(site, jobs, incidents, policy, RunningJob).run()
+    return StudiedCluster(site, jobs, incidents, policy, StudiedJob).run()
 
 
-class Cluster(Generic[AnyJob]):
+class StudiedCluster(Generic[AnyJob]):
     """A cluster in which each fault is known at once, and its node replaced."""
 
     def __init__(

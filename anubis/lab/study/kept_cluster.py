@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from anubis.lab.study.cluster import Cluster, PolicyOutcome, RunningJob, Site, StudiedPolicy
+from anubis.lab.study.cluster import StudiedCluster, PolicyOutcome, StudiedJob, Site, StudiedPolicy
 from anubis.lab.study.incidents import Draws, Incidents, LatentDefect, exponential
 from anubis.lab.study.node_times import HELD, STALLED, VALIDATING
 from anubis.lab.study.response import FaultAnswer, FaultCare, Luck, respond
@@ -34,7 +34,7 @@ def run_kept(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trouble:
+class MetFault:
     """A fault that a job has met. Without a node the job's program is at fault."""
 
     answer: FaultAnswer
@@ -42,7 +42,7 @@ class Trouble:
     defect: LatentDefect | None = None
 
 
-class KeptJob(RunningJob):
+class KeptJob(StudiedJob):
     """A running job, and what has befallen it."""
 
     __slots__ = ("notice", "restart_h", "saved_h", "trip", "trip_h", "trips", "trouble")
@@ -54,10 +54,10 @@ class KeptJob(RunningJob):
         self.notice = 0  # the number of the event by which that becomes known
         self.trip_h = math.inf  # work until its program hangs
         self.trip = self.trips = 0  # the number of that event; how often it happened
-        self.trouble: Trouble | None = None
+        self.trouble: MetFault | None = None
 
 
-class KeptCluster(Cluster[KeptJob]):
+class KeptCluster(StudiedCluster[KeptJob]):
     """A fault is known once it shows in a job, and its node once it is found."""
 
     def __init__(
@@ -97,7 +97,7 @@ class KeptCluster(Cluster[KeptJob]):
         luck = Luck(*self._draw_for(job, 0, len(CHANCES)))
         answer = respond("hangs", self._rates, self._upkeep.means, luck, by_program=True)
         job.trips, job.trip_h = job.trips + 1, math.inf
-        self._suffer(job, Trouble(answer=answer), pace=0.0)
+        self._suffer(job, MetFault(answer=answer), pace=0.0)
 
     def _learn_of(self, job: KeptJob, number: int) -> None:
         """A fault becomes known: its node is named, or all nodes of the job are tested."""
@@ -164,10 +164,10 @@ class KeptCluster(Cluster[KeptJob]):
         course, pace = self._upkeep.courses[defect.category]
         luck = Luck(*self._node_luck.numbers(node, self._drawn[node]))
         answer = respond(course, self._rates, self._upkeep.means, luck)
-        trouble = Trouble(answer=answer, node=node, defect=defect)
+        trouble = MetFault(answer=answer, node=node, defect=defect)
         self._suffer(job, trouble, pace if course == "slow" else 0.0)
 
-    def _suffer(self, job: KeptJob, trouble: Trouble, pace: float) -> None:
+    def _suffer(self, job: KeptJob, trouble: MetFault, pace: float) -> None:
         job.trouble = trouble
         if pace:
             self._stop_work(job)
@@ -272,7 +272,7 @@ class KeptCluster(Cluster[KeptJob]):
         self._times.enter(node, VALIDATING, self._now_h, ends_h)
         return ends_h
 
-    def _is_open(self, trouble: Trouble) -> bool:
+    def _is_open(self, trouble: MetFault) -> bool:
         """Return whether its node is still to be found; a test may have found it."""
         return trouble.node is None or self._defects[trouble.node] is trouble.defect
 
