@@ -174,9 +174,9 @@ def _damaged_execution(campaign: str, row: sa.Row[Any], damage: Exception) -> Da
     sentence = describe_damage(campaign, row, damage)
     try:
         step = STEP.reader(0)(row)
+        texts = (step.id, *vars(step.workload).values(), *step.participants)
     except (Damage, *UNPACKABLE):
         raise Damage(sentence) from None
-    texts = (step.id, *vars(step.workload).values(), *step.participants)
     if not all(isinstance(text, str) for text in texts):
         raise Damage(sentence)
     return DamagedExecution(step=step, is_sure=EXECUTIONS.is_short_sound(row), sentence=sentence)

@@ -193,6 +193,7 @@ def test_samples_that_were_changed_are_refused_with_the_campaign_the_node_and_th
         ("UPDATE rosters SET document = x'00'", 'verdict of campaign "c1"'),
         ("UPDATE layouts SET document = replace(document, 'tflops', 'tflopz')", "execution 1"),
         ("DELETE FROM participants", "execution 1"),
+        ("UPDATE executions SET participants = 0 WHERE number = 1", "execution 1"),
         ("UPDATE environments SET document = '{\"x\":1}'", "execution 1"),
         ("UPDATE campaigns SET finished_at = NULL", 'campaign "c1"'),
         ("UPDATE campaigns SET judgement = NULL", 'campaign "c1"'),
