@@ -239,7 +239,7 @@ class _Naive:
     def stand_out(self, name, names, peers, w):
         rows, far, scores = self.scored(names, peers, w)
         n = len(rows)
-        if n < self.s.least_nodes or n * 2 <= len(peers):
+        if n < min(self.s.least_nodes, max(len(peers), 3)) or n * 2 <= len(peers):
             return set()
         floor = 0.0
         if self.s.min_effect:

@@ -1004,7 +1004,9 @@ def test_from_a_running_job_to_a_verdict_and_what_is_left_of_the_confidence(site
     less; a bad one is drained."""
     good = _good(site)
     nodes = tuple(site.owner.nodes)
-    site.owner.jobs["17"] = SeenJob(nodes=nodes[:4], ends_by=site.now + 1e6, owner="ann")
+    site.owner.jobs["17"] = SeenJob(
+        nodes=nodes[:4], started_at=site.now - 3600, ends_by=site.now + 1e6, owner="ann"
+    )
     site.keep(**ACT)
     source = PlantedTelemetry(good)
     once = watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
@@ -1025,7 +1027,9 @@ def test_from_a_running_job_to_a_verdict_and_what_is_left_of_the_confidence(site
     assert site.keep(**ACT).lives[good].state is State.IN_SERVICE
     assert good not in site.drained
 
-    site.owner.jobs["18"] = SeenJob(nodes=nodes[:4], ends_by=site.now + 1e6, owner="ann")
+    site.owner.jobs["18"] = SeenJob(
+        nodes=nodes[:4], started_at=site.now - 3600, ends_by=site.now + 1e6, owner="ann"
+    )
     site.keep(**ACT)
     watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
     assert event_records(site)[-1].event.confidence == pytest.approx(1 / 3)

@@ -371,7 +371,7 @@ def test_an_event_is_told_with_an_id_and_done_once(fleet, visitor):
         ({"event": "node-ended"}, 'event "node-ended" is not known'),
         ({"event": "node-added"}, 'the key "nodes" is missing'),
         ({**event, "colour": 1}, 'unknown key "colour"'),
-        ({**event, "at": 1e12}, "lies in the future"),
+        ({**event, "at": 1e12}, "is in the future"),
     ):
         answer = visitor.ask("/v1/events", "POST", json=wrong, token=secret)
         assert complaint in problem(answer, 400)
