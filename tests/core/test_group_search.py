@@ -187,6 +187,13 @@ def test_of_groups_side_by_side_exactly_the_slow_nodes_are_found(size, random):
     assert (set(progress.nodes), progress.links, progress.paths) == (set(sick), (), ())
 
 
+def test_a_slow_node_of_two_groups_is_found_although_no_group_is_good_at_first():
+    nodes = fleet(32)
+    planned = [*(nodes[i : i + 8] for i in range(0, 32, 8)), ("n0", "n1", *fleet(38)[32:])]
+    progress = looked_into(planned, meets({"n0"}, {"n8"}, {"n22"}, {"n28"}))
+    assert (set(progress.nodes), progress.paths) == ({"n0", "n8", "n22", "n28"}, ())
+
+
 def test_a_group_that_is_slow_each_time_and_no_part_of_it_is_a_path_and_blames_no_node():
     nodes = fleet(8)
     progress = looked_into([nodes, tuple(f"m{i}" for i in range(8))], meets(set(nodes)))

@@ -42,15 +42,11 @@ class _SlowGroups:
 
     def look_into(self, group: Group) -> Tests:
         for _ in range(REPEATS):
-            before = len(self.search.trials)
             findings = yield from self.search.narrow(group)
             if findings or not self.search.named.keys().isdisjoint(group):
                 return findings
-            is_divided = len(self.search.trials) > before
             (again,) = yield [Core(group)]
             if not again:
                 return NOTHING
-            if not is_divided:
-                break
         self.paths.append(group)
         return NOTHING
