@@ -28,7 +28,7 @@ TICK_S = 0.05
 
 @dataclass
 class Meeting:
-    """Who takes part, who is ready, and who left. Times are given."""
+    """The processes that take part, those that are ready, and those that left. Times are given."""
 
     members: set[str]
     began: float  # the last start
