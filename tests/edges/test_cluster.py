@@ -215,7 +215,7 @@ def test_the_host_with_a_small_share_of_the_processor_is_found_and_no_other(site
     verdicts, _ = measured(bed, [*site.accept("compute"), FOUR], slow, mended, "node3")
     worst = next(v for v in verdicts if v["node"] == "node3" and v["verdict"] == "defective")
     assert (worst["benchmark"], worst["metric"]) == ("checksum", "rate_gbps")
-    assert worst["similarity"] < worst["alpha"]
+    assert worst["similarity"] <= worst["alpha"]  # as documented: at or below it
 
 
 @pytest.fixture(scope="module")
