@@ -8,7 +8,7 @@ import pytest
 
 from anubis.core.judge.odd_numbers import (
     Answers,
-    Meeting,
+    GpuRun,
     find_culprits,
     judge_odd_numbers,
     right_digests,
@@ -34,14 +34,14 @@ def programs(rng, *, liar_is_place, always, nodes=3, gpus=4, places=2, runs=6):
     for run in range(runs):
         for node in (f"node{n}" for n in range(nodes)):
             for gpu in (f"cuda:{g}" for g in range(gpus)):
-                meeting = Meeting(node, gpu, f"numa{rng.randrange(places)}", run)
-                lies = liar == (node, meeting.place if liar_is_place else gpu)
+                gpu_run = GpuRun(node, gpu, f"numa{rng.randrange(places)}", run)
+                lies = liar == (node, gpu_run.place if liar_is_place else gpu)
                 wrong = lies and rng.random() < rate
                 digests = {
                     f"H100: {name}": f"{rng.random()}" if wrong and name in spoilt else name
                     for name in OPERATIONS
                 }
-                answers.append(Answers(meeting=meeting, workload=WORKLOAD, digests=digests))
+                answers.append(Answers(gpu_run=gpu_run, workload=WORKLOAD, digests=digests))
     return liar, answers
 
 
@@ -62,12 +62,12 @@ def test_of_one_liar_the_named_one_is_the_only_one_that_explains_all(liar_is_pla
         right = right_digests(answers)
         assert right == {f"H100: {name}": name for name in OPERATIONS}
         wrong = [
-            a.meeting for a in answers if any(right[q] != digest for q, digest in a.digests.items())
+            a.gpu_run for a in answers if any(right[q] != digest for q, digest in a.digests.items())
         ]
-        culprits = find_culprits([a.meeting for a in answers], wrong)
+        culprits = find_culprits([a.gpu_run for a in answers], wrong)
         named = {(c.node, c.gpu or c.place) for c in culprits if not c.is_open}
         assert named <= {liar}
-        assert {meeting for c in culprits for meeting in c.meetings} == set(wrong)
+        assert {gpu_run for c in culprits for gpu_run in c.gpu_runs} == set(wrong)
         if wrong and suspects_that_explain_all(wrong) == {liar}:
             named_of_knowable[1] += 1
             named_of_knowable[0] += named == {liar}
@@ -81,18 +81,18 @@ def test_of_one_liar_the_named_one_is_the_only_one_that_explains_all(liar_is_pla
 
 def test_two_sick_gpus_of_one_place_do_not_make_the_place_sick():
     met = [
-        Meeting("n", f"cuda:{g}", f"numa{(g // 4 + run) % 2}", run)
+        GpuRun("n", f"cuda:{g}", f"numa{(g // 4 + run) % 2}", run)
         for run in (0, 1)
         for g in range(8)
     ]
-    wrong = [meeting for meeting in met if meeting.gpu in ("cuda:0", "cuda:1")]
+    wrong = [gpu_run for gpu_run in met if gpu_run.gpu in ("cuda:0", "cuda:1")]
     named = {(culprit.gpu, culprit.place) for culprit in find_culprits(met, wrong)}
     assert named == {("cuda:0", ""), ("cuda:1", "")}
 
 
 def test_a_gpu_that_only_one_place_ever_fed_is_not_told_from_that_place():
-    met = [Meeting("n", "cuda:0", "numa0", run) for run in range(4)]
-    (culprit,) = find_culprits([*met, Meeting("n", "cuda:1", "numa1", 0)], met)
+    met = [GpuRun("n", "cuda:0", "numa0", run) for run in range(4)]
+    (culprit,) = find_culprits([*met, GpuRun("n", "cuda:1", "numa1", 0)], met)
     assert culprit.is_open
 
 
@@ -107,7 +107,7 @@ def test_a_gpu_that_only_one_place_ever_fed_is_not_told_from_that_place():
 )
 def test_right_is_what_most_gpus_of_a_kind_have(digests, right):
     answers = [
-        Answers(meeting=Meeting("n", str(gpu), "p", 0), workload=WORKLOAD, digests={"q": digest})
+        Answers(gpu_run=GpuRun("n", str(gpu), "p", 0), workload=WORKLOAD, digests={"q": digest})
         for gpu, digest in enumerate(digests)
     ]
     expected = {} if right == "nothing to compare" else {"q": right}

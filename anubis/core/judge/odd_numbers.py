@@ -22,7 +22,7 @@ METRIC = "digest"
 SEEN_ONCE, NO_MAJORITY = "SEEN-ONCE", "NO-MAJORITY"
 
 
-class Meeting(NamedTuple):
+class GpuRun(NamedTuple):
     """A run of a GPU at a place of its node."""
 
     node: str
@@ -35,7 +35,7 @@ class Meeting(NamedTuple):
 class Answers:
     """The digests of one run of a GPU, by question: kind of GPU, software, size and operation."""
 
-    meeting: Meeting
+    gpu_run: GpuRun
     workload: Workload
     digests: Mapping[str, str]
 
@@ -47,7 +47,7 @@ class Culprit:
     node: str
     gpu: str
     place: str
-    meetings: tuple[Meeting, ...]
+    gpu_runs: tuple[GpuRun, ...]
 
     @property
     def is_open(self) -> bool:
@@ -69,9 +69,9 @@ def _answers_of_run(run: Execution, number: int) -> Iterator[Answers]:
     kinds, places = _texts(notes.get("computed_by")), _texts(notes.get("places"))
     digests = notes.get("digests")
     for gpu, of_gpu in digests.items() if isinstance(digests, dict) else ():
-        meeting = Meeting(run.step.participants[0], gpu, places.get(gpu, ""), number)
+        gpu_run = GpuRun(run.step.participants[0], gpu, places.get(gpu, ""), number)
         by_question = {f"{kinds.get(gpu, '')}: {name}": d for name, d in _texts(of_gpu).items()}
-        yield Answers(meeting=meeting, workload=run.step.workload, digests=by_question)
+        yield Answers(gpu_run=gpu_run, workload=run.step.workload, digests=by_question)
 
 
 def _texts(table: object) -> dict[str, str]:
@@ -88,7 +88,7 @@ def right_digests(answers: Iterable[Answers]) -> dict[str, str | None]:
     )
     for each_run in answers:
         for question, digest in each_run.digests.items():
-            votes[question][each_run.meeting[:2]][digest] += 1
+            votes[question][each_run.gpu_run[:2]][digest] += 1
     return {
         question: right
         for question, of_gpus in votes.items()
@@ -108,27 +108,27 @@ def _usual(digests: Counter[str]) -> str:
     return "" if next_ones and next_ones[0][1] == count else digest
 
 
-def find_culprits(met: Iterable[Meeting], wrong: Iterable[Meeting]) -> list[Culprit]:
+def find_culprits(met: Iterable[GpuRun], wrong: Iterable[GpuRun]) -> list[Culprit]:
     """The suspects to which the wrong runs lead, among all that were compared."""
     gpus_at: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for meeting in met:
-        gpus_at[meeting.node, meeting.place].add(meeting.gpu)
+    for gpu_run in met:
+        gpus_at[gpu_run.node, gpu_run.place].add(gpu_run.gpu)
     wrong_at: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     wrong_places: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     wrong = sorted(set(wrong))
-    for meeting in wrong:
-        wrong_at[meeting.node, meeting.place].add(meeting.gpu)
-        wrong_places[meeting.node, meeting.gpu].add(meeting.place)
+    for gpu_run in wrong:
+        wrong_at[gpu_run.node, gpu_run.place].add(gpu_run.gpu)
+        wrong_places[gpu_run.node, gpu_run.gpu].add(gpu_run.place)
 
-    led_to: defaultdict[tuple[str, str, str], list[Meeting]] = defaultdict(list)
-    for meeting in wrong:
-        at = meeting.node, meeting.place
-        is_gpu = len(wrong_places[meeting.node, meeting.gpu]) > 1
+    led_to: defaultdict[tuple[str, str, str], list[GpuRun]] = defaultdict(list)
+    for gpu_run in wrong:
+        at = gpu_run.node, gpu_run.place
+        is_gpu = len(wrong_places[gpu_run.node, gpu_run.gpu]) > 1
         is_place = len(wrong_at[at]) > 1 and 2 * len(wrong_at[at]) > len(gpus_at[at])
-        gpu = meeting.gpu if is_gpu or not is_place else ""
-        place = meeting.place if is_place or not is_gpu else ""
-        led_to[meeting.node, gpu, place].append(meeting)
-    return [Culprit(*suspects, tuple(meetings)) for suspects, meetings in led_to.items()]
+        gpu = gpu_run.gpu if is_gpu or not is_place else ""
+        place = gpu_run.place if is_place or not is_gpu else ""
+        led_to[gpu_run.node, gpu, place].append(gpu_run)
+    return [Culprit(*suspects, tuple(gpu_runs)) for suspects, gpu_runs in led_to.items()]
 
 
 def runs_to_see_again(seen: int, runs: int) -> int:
@@ -144,14 +144,14 @@ def judge_odd_numbers(executions: Iterable[Execution]) -> list[Verdict]:
     """A verdict on each node at which wrong numbers lead, and on those without a majority."""
     answers = answers_of(executions)
     right = right_digests(answers)
-    of_meeting = {each_run.meeting: each_run for each_run in answers}
+    of_gpu_run = {each_run.gpu_run: each_run for each_run in answers}
     wrong = {
-        meeting: names
-        for meeting, each_run in of_meeting.items()
+        gpu_run: names
+        for gpu_run, each_run in of_gpu_run.items()
         if (names := _wrong_operations(each_run, right))
     }
-    culprits = find_culprits(of_meeting, wrong)
-    verdicts = [_verdict_on(culprit, of_meeting, wrong) for culprit in culprits]
+    culprits = find_culprits(of_gpu_run, wrong)
+    verdicts = [_verdict_on(culprit, of_gpu_run, wrong) for culprit in culprits]
     return [*verdicts, *_judge_undecided(answers, right)]
 
 
@@ -164,19 +164,19 @@ def _wrong_operations(answers: Answers, right: Mapping[str, str | None]) -> list
 
 
 def _verdict_on(
-    culprit: Culprit, met: Mapping[Meeting, Answers], wrong: Mapping[Meeting, Sequence[str]]
+    culprit: Culprit, met: Mapping[GpuRun, Answers], wrong: Mapping[GpuRun, Sequence[str]]
 ) -> Verdict:
-    seen = len(culprit.meetings)
+    seen = len(culprit.gpu_runs)
     runs = sum(
-        meeting.node == culprit.node
-        and (not culprit.gpu or meeting.gpu == culprit.gpu)
-        and (not culprit.place or meeting.place == culprit.place)
-        for meeting in met
+        gpu_run.node == culprit.node
+        and (not culprit.gpu or gpu_run.gpu == culprit.gpu)
+        and (not culprit.place or gpu_run.place == culprit.place)
+        for gpu_run in met
     )
-    operations = sorted({name for meeting in culprit.meetings for name in wrong[meeting]})
+    operations = sorted({name for gpu_run in culprit.gpu_runs for name in wrong[gpu_run]})
     shown = ", ".join(operations[:3]) + (", …" if len(operations) > 3 else "")
     judgement, code, sentence = _conclusion(culprit, seen, runs)
-    workload = met[culprit.meetings[0]].workload
+    workload = met[culprit.gpu_runs[0]].workload
     return Verdict(
         participants=(culprit.node,),
         benchmark=workload.benchmark,
@@ -194,14 +194,14 @@ def _conclusion(culprit: Culprit, seen: int, runs: int) -> tuple[Judgement, str,
     often = f"in {seen} of {_quantity(runs, 'run')}"
     numbers = "other numbers than most GPUs of its kind"
     if not culprit.is_open and culprit.gpu:
-        places = _quantity(len({meeting.place for meeting in culprit.meetings}), "place")
+        places = _quantity(len({gpu_run.place for gpu_run in culprit.gpu_runs}), "place")
         return (
             Judgement.DEFECTIVE,
             "digest:gpu",
             (f"{culprit.gpu} computes {numbers} {often}, at {places} of its host"),
         )
     if not culprit.is_open:
-        gpus = _quantity(len({meeting.gpu for meeting in culprit.meetings}), "GPU")
+        gpus = _quantity(len({gpu_run.gpu for gpu_run in culprit.gpu_runs}), "GPU")
         return (
             Judgement.DEFECTIVE,
             "digest:host",
@@ -226,12 +226,12 @@ def _judge_undecided(
     answers: Sequence[Answers], right: Mapping[str, str | None]
 ) -> Iterator[Verdict]:
     """Yield a verdict for each node with an operation of which no digest has a majority."""
-    workloads = {each_run.meeting.node: each_run.workload for each_run in answers}
+    workloads = {each_run.gpu_run.node: each_run.workload for each_run in answers}
     open_at = defaultdict(set)
     for each_run in answers:
         for question in each_run.digests:
             if question in right and right[question] is None:
-                open_at[each_run.meeting.node].add(question.rpartition(": ")[2])
+                open_at[each_run.gpu_run.node].add(question.rpartition(": ")[2])
     for node, operations in open_at.items():
         yield Verdict(
             participants=(node,),
