@@ -219,7 +219,7 @@ def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
 
 RULES = (
     InferenceRule(
-        name="who computes slowly",
+        name="ranks that compute slowly",
         needs=frozenset({Collector.STEPS}),
         gives=frozenset({FactKind.SLOW_COMPUTE}),
         infer=_slow_compute,

@@ -178,7 +178,7 @@ def _growth(moved: Sequence[Transfer]) -> float:
 
 RULES = (
     InferenceRule(
-        name="who communicates slowly",
+        name="ranks that communicate slowly",
         needs=frozenset({Collector.TRANSFERS}),
         gives=frozenset({FactKind.SLOW_NETWORK, FactKind.SLOWED, FactKind.LIKELY_PART}),
         infer=_slow_network,
