@@ -202,6 +202,15 @@ class Report:
     series: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def from_benchmark(cls, benchmark: Benchmark) -> Report:
+        """Return an empty report for what the program declares."""
+        return cls(
+            frozenset(metric.name for metric in benchmark.metrics),
+            frozenset(metric.name for metric in benchmark.metrics if metric.judged_by == "limit"),
+            frozenset(setting.name for setting in benchmark.settings),
+        )
+
     def add(self, metric: str, device: str, samples: Iterable[float]) -> None:
         """Add all samples of one metric on one device, warm-up dropped."""
         numbers = [float(sample) for sample in samples]
@@ -324,11 +333,7 @@ def run(
     document_fd = _keep_stdout()
     # threads that wait by spinning take the cores from those that work as soon as a core is shared
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    report = Report(
-        frozenset(metric.name for metric in benchmark.metrics),
-        frozenset(metric.name for metric in benchmark.metrics if metric.judged_by == "limit"),
-        frozenset(setting.name for setting in benchmark.settings),
-    )
+    report = Report.from_benchmark(benchmark)
     started_at, clock = time.time(), time.perf_counter()
     reason = None
     try:

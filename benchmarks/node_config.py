@@ -24,6 +24,7 @@ OF_GPUS = (
     S("nvml", "version of NVML"),
     S("cuda_of_driver", "the newest CUDA that the driver can run"),
     S("gpu_model", "of each GPU"),
+    S("gpu_kind", "what each GPU is made for: data centre, workstation, consumer, or virtual"),
     S("vbios", "version of each GPU's firmware"),
     S("inforom", "version of each GPU's InfoROM"),
     S("persistence_mode", "whether the driver stays loaded when nobody uses the GPU"),
@@ -121,6 +122,10 @@ def measure(report: contract.Report, patience_s: float) -> None:
     tell_host(settings, root)
     tell_network(settings, root)
     tell_gpus(settings, root, asking, patience_s)
+    hand_over(report, settings)
+
+
+def hand_over(report: contract.Report, settings: Settings) -> None:
     for name, texts in settings.texts.items():
         for device, text in texts.items():
             if text:

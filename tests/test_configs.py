@@ -227,19 +227,26 @@ def test_a_campaign_reads_back_the_cluster_that_it_kept(name, owner):
 
 
 @pytest.mark.parametrize(
-    ("mode", "is_well"), [("off", False), ("on", True), ("not supported", True)]
+    ("mode", "kind", "is_told"),
+    [
+        ("off", "data centre", True),
+        ("off", "workstation", False),
+        ("off, nvidia-persistenced runs", "data centre", False),
+        ("on", "data centre", False),
+    ],
 )
-def test_persistence_that_is_off_on_all_nodes_is_a_finding_all_the_same(mode, is_well):
+def test_persistence_that_is_off_is_told_of_gpus_of_data_centres_and_is_no_defect(
+    mode, kind, is_told
+):
     votes = [
         NodeSettings(
             node=f"n{number}",
             sku="h100-8x",
             workload=Workload.make("node_config", "1", {}),
-            texts={"persistence_mode": {"cuda:0": mode}},
+            texts={"persistence_mode": {"cuda:0": mode}, "gpu_kind": {"cuda:0": kind}},
         )
         for number in range(4)
     ]
-    _, alone = judge_settings(votes, configs.expectations("node_config"))
-    assert {verdict.code for verdict in alone} == (
-        set() if is_well else {"NODE_CONFIG.PERSISTENCE_MODE"}
-    )
+    batches, alone = judge_settings(votes, configs.expectations("node_config"))
+    assert not alone
+    assert ("ADVISED" in {batch.code for batch in batches}) == is_told

@@ -984,8 +984,12 @@ class Expectation:
     """The devices that have it, likewise; `node` for what belongs to none."""
     sku: str = "*"
     """The sku of the nodes that have it, likewise."""
+    gpu_kind: str = "*"
+    """The kind of the GPU that has it, likewise, as the program reports it."""
     equals: tuple[str, ...] = ()
     """The texts that are right, likewise. None: it may differ, and is told but not judged."""
+    is_advice: bool = False
+    """Whether another text is only told, with the source, and makes no node defective."""
     source: str
     """Why: a release note, a ticket, a decision of the site."""
 
@@ -993,8 +997,13 @@ class Expectation:
     def may_differ(self) -> bool:
         return not self.equals
 
-    def fits(self, sku: str, setting: str, device: str) -> bool:
-        pairs = ((sku, self.sku), (setting, self.setting), (device, self.device))
+    def fits(self, sku: str, setting: str, device: str, gpu_kind: str = "") -> bool:
+        pairs = (
+            (sku, self.sku),
+            (setting, self.setting),
+            (device, self.device),
+            (gpu_kind, self.gpu_kind),
+        )
         return all(fnmatchcase(text, pattern) for text, pattern in pairs)
 
     def allows(self, text: str) -> bool:

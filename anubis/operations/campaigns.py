@@ -19,6 +19,7 @@ from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine
 from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link
+from anubis.core.judge.equality import ADVISED
 from anubis.core.judge.judgement import mark_unfinished
 from anubis.core.judge.precedents import Precedents
 from anubis.core.judge.software import differences, versions
@@ -399,6 +400,7 @@ def _drive(
         if campaign.policy.stop_early:
             _remark_spared(view, caller)
         _remark_second_looks(view, caller)
+        _remark_advice(view, caller)
     for sentence in differences(campaign.criteria, versions(view.executions, campaign.plan)):
         caller.remark(sentence)
     files = () if campaign.criteria else _write_criteria(view, caller)
@@ -452,6 +454,17 @@ def _remark_second_looks(view: CampaignView, caller: Caller) -> None:
         f"{programs} on {quantity(len(nodes), 'node')}, {seconds / HOUR_S:.2f} node-hours; "
         f"{len(defective)} of them are defective"
     )
+
+
+def _remark_advice(view: CampaignView, caller: Caller) -> None:
+    """Remark settings that are to be made, which make no node defective."""
+    advised: dict[str, set[str]] = {}
+    for batch in view.assessment.batch_verdicts:
+        if batch.code == ADVISED:
+            nodes = advised.setdefault(f"{batch.metric} {batch.reason}", set())
+            nodes.update(node for (node,) in batch.participants)
+    for sentence, nodes in advised.items():
+        caller.remark(f"to be set on {quantity(len(nodes), 'node')}, no defect: {sentence}")
 
 
 def _behind_s(campaign: Campaign, executor: Executor, history: History, caller: Caller) -> float:

@@ -304,6 +304,8 @@ def thermal_margin_c(gpu: Handle) -> int:
         pass
     slowdown = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
     limit = pynvml.nvmlDeviceGetTemperatureThreshold(gpu, slowdown)
+    if limit <= 0:
+        raise Unread(f"the driver says that it slows down at {limit} degrees")
     return max(0, limit - temperature_c(gpu))
 
 
@@ -413,6 +415,13 @@ def nvlink_gbps(gpu: Handle) -> float:
     return sum(speeds) / 1e3
 
 
+DATA_CENTRE, VIRTUAL = "data centre", "virtual"
+GPU_KINDS = {  # by nvml.h, nvmlBrandType_t; 14 is what A100, L4, H100 and later ones answer
+    DATA_CENTRE: (2, 14),
+    "workstation": (1, 3, 12, 13),
+    "consumer": (5, 6, 15, 16),
+    VIRTUAL: (4, 7, 8, 9, 10, 11, 18),
+}
 COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
 
 
@@ -427,6 +436,25 @@ def applications_clock(gpu: Handle) -> str:
     return (
         f"{sm} MHz, memory {pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_MEM)} MHz"
     )
+
+
+def gpu_kind(gpu: Handle) -> str:
+    """Return what the GPU is made for; a slice of one that a hypervisor lends is virtual."""
+    try:
+        if pynvml.nvmlDeviceGetVirtualizationMode(gpu) == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU:
+            return VIRTUAL
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        pass  # no hypervisor
+    brand = pynvml.nvmlDeviceGetBrand(gpu)
+    return next((kind for kind, brands in GPU_KINDS.items() if brand in brands), f"brand {brand}")
+
+
+def ecc_enabled(gpu: Handle) -> bool:
+    """Return whether the memory is checked; an error if that is for the owner to choose."""
+    is_on: bool = bool(pynvml.nvmlDeviceGetEccMode(gpu)[0])
+    if not is_on and (kind := gpu_kind(gpu)) != DATA_CENTRE:
+        raise Unread(f"it is off, as its owner may choose ({kind})")
+    return is_on
 
 
 def cuda_version(_: Handle) -> str:
@@ -490,7 +518,7 @@ ERRORS: dict[str, Reader] = COUNTERS | {  # what a load may bring to light
 
 CONDITION: dict[str, Reader] = {  # errors, states and sizes
     "gpu_memory_gb": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).total / 1e9,
-    "ecc_enabled": lambda gpu: pynvml.nvmlDeviceGetEccMode(gpu)[0],
+    "ecc_enabled": ecc_enabled,
     "ecc_correctable:volatile": ecc_errors("CORRECTED", "VOLATILE"),
     "ecc_correctable:aggregate": ecc_errors("CORRECTED", "AGGREGATE"),
     "ecc_uncorrectable:volatile": ecc_errors("UNCORRECTED", "VOLATILE"),
@@ -524,6 +552,7 @@ CONDITION: dict[str, Reader] = {  # errors, states and sizes
 
 SETTINGS: dict[str, Reader] = {  # what somebody chose, or installed
     "gpu_model": lambda gpu: pynvml.nvmlDeviceGetName(gpu),
+    "gpu_kind": gpu_kind,
     "vbios": lambda gpu: pynvml.nvmlDeviceGetVbiosVersion(gpu),
     "inforom": lambda gpu: pynvml.nvmlDeviceGetInforomImageVersion(gpu),
     "persistence_mode": lambda gpu: pynvml.nvmlDeviceGetPersistenceMode(gpu),

@@ -14,6 +14,9 @@ from kit.settings import NOT_SUPPORTED, Settings, file_text
 
 OF_DRIVER = {"nvml": "nvml_version", "cuda_of_driver": "cuda_driver_version"}
 ON_OFF = {0: "off", 1: "on"}
+# A service that may keep the driver loaded: a process that cannot reach its socket reads "off".
+KEEPER, KEEPER_COMMAND = "nvidia-persistenced", "nvidia-persiste"
+UNSURE = f"off, {KEEPER} runs"
 AMD = "of AMD's GPUs no driver is asked: only what the kernel shows is read"
 
 
@@ -66,10 +69,18 @@ def tell_gpus(settings: Settings, root: Path, asking: Future[Readings], patience
         for name in names:
             settings.miss(name, error)
     else:
-        tell_readings(settings, driver, gpus)
+        tell_readings(settings, driver, gpus, may_be_kept(settings, root))
 
 
-def tell_readings(settings: Settings, driver: Reading, gpus: Mapping[str, Reading]) -> None:
+def may_be_kept(settings: Settings, root: Path) -> bool:
+    """Return whether a service runs that may keep the driver loaded."""
+    is_seen = settings.texts.get("service", {}).get(KEEPER_COMMAND) == "runs"
+    return is_seen or (root / "run" / KEEPER / "socket").exists()
+
+
+def tell_readings(
+    settings: Settings, driver: Reading, gpus: Mapping[str, Reading], may_be_kept: bool
+) -> None:
     for name, reader in OF_DRIVER.items():
         if reader in driver.values:
             settings.tell(name, driver.values[reader])
@@ -77,7 +88,8 @@ def tell_readings(settings: Settings, driver: Reading, gpus: Mapping[str, Readin
             settings.miss(name, driver.unread.get(reader, NOT_SUPPORTED))
     for device, reading in gpus.items():
         for name, value in reading.values.items():
-            settings.tell(name, describe(name, value), device)
+            is_unsure = may_be_kept and name == "persistence_mode" and not value
+            settings.tell(name, UNSURE if is_unsure else describe(name, value), device)
         for name in reading.unsupported:
             settings.tell(name, NOT_SUPPORTED, device)
         for name, why in reading.unread.items():

@@ -358,7 +358,7 @@ def test_what_one_gpu_does_not_support_hides_nothing_else(machine, look):
     assert ("throttled:hw_slowdown", "cuda:1") not in found
     facts = ran.document["environment"]
     assert facts["gpus"]["cuda:0"]["power_default_w"] == 700
-    assert facts["unread"]["vbios"] == "not supported by cuda:0"
+    assert facts["unread"]["vbios"] == "cuda:2: GPU is lost"  # a failure goes first
     assert facts["unread"]["throttled"] == "cuda:2: GPU is lost"
 
 

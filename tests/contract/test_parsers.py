@@ -421,7 +421,7 @@ DCGM_4 = """\
 """
 
 
-def dcgm_4(status="Fail", severity=5, text="Persistence Mode: disabled for GPU 0"):
+def dcgm_4(status="Fail", severity=5, text="ECC Mode: disabled for GPU 0"):
     changed = DCGM_4.replace('"error_severity": 5', f'"error_severity": {severity}')
     changed = changed.replace("Persistence Mode: disabled for GPU 0", text)
     return dcgm(
@@ -447,6 +447,12 @@ def test_what_dcgm_says_is_to_be_done_decides_what_a_finding_is(status):
             if count and gpu == "gpu:0"
         }
         assert light == ({kind} if kind else set())
+
+
+def test_a_driver_that_may_unload_is_told_and_breaks_nothing_however_dcgm_calls_it():
+    assert dcgm_diag.answers(dcgm(DCGM_4))["software", "gpu:0"] == [1.0]
+    assert dcgm_diag.light_findings(dcgm(DCGM_4))["monitor", "gpu:0"] == 1
+    assert dcgm_diag.light_findings(dcgm(DCGM_4)).get(("config", "gpu:0"), 0) == 0
 
 
 def test_dcgm_that_says_nothing_of_gravity_fails_by_a_failure_and_not_by_a_warning():
@@ -482,7 +488,7 @@ def test_dcgm_3_and_4_become_one_answer_per_test_and_gpu():
 
 def test_dcgm_findings_are_told_in_its_own_words():
     words = dcgm_diag.findings(dcgm(DCGM_4))
-    assert words.startswith("gpu:0 software fail: Persistence Mode: disabled for GPU 0 (config)")
+    assert words.startswith("gpu:0 software fail: Persistence Mode: disabled for GPU 0 (monitor)")
     assert "cpu:0 software skip: no reason" in words
     assert "gpu:1 sm_stress skip: not on this GPU" in dcgm_diag.findings(dcgm(DCGM_3))
 

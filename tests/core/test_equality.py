@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -99,6 +100,20 @@ def test_the_history_votes_for_nodes_that_are_not_there():
         "n2": "b",
         "n3": "b",
     }
+
+
+def test_an_expectation_of_one_kind_of_gpu_leaves_the_others_to_the_majority():
+    kinds = {"cuda:0": "data centre", "cuda:1": "consumer"}
+    modes = {"cuda:0": "off", "cuda:1": "off"}
+    nodes = [node(f"n{i}", mode=modes, gpu_kind=kinds) for i in range(3)]
+    pin = Expectation(setting="mode", gpu_kind="data*", equals=("on",), source="release 7")
+    assert {
+        v.device for v in judgements(nodes, [pin]).values() if v.code == "NODE_CONFIG.MODE"
+    } == {"cuda:0"}
+    advice = replace(pin, is_advice=True)
+    found = judgements(nodes, [advice])
+    assert {v.device for v in found.values() if v.code == "ADVISED"} == {"cuda:0"}
+    assert Judgement.DEFECTIVE not in {v.judgement for v in found.values()}
 
 
 def test_a_pinned_value_is_right_whatever_most_nodes_have():

@@ -1,16 +1,18 @@
 /* A driver's library that answers like NVML on an idle node of H200s. What is planted stands in
- * the environment: NVML_<what> for all GPUs, NVML_<what>_<index> for one. */
+ * the environment: NVML_<what> for all GPUs, NVML_<what>_<index> for one. NVML_refuse has functions
+ * and the codes by which they refuse: "Name:3" is nvmlDeviceGetName; "*" is every question about a GPU
+ * but for its UUID, and what NVML_answer names is answered all the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+enum { MOST = 16 };
 enum {
   UNINITIALIZED = 1, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, LOST = 15, MISMATCH = 25
 };
 struct gpu { int index; };
-static struct gpu gpus[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
-static struct gpu slices[8] = {{100}, {101}, {102}, {103}, {104}, {105}, {106}, {107}}; /* MIG */
+static struct gpu gpus[MOST], slices[MOST]; /* the slices are of MIG */
 
 static unsigned planted(const char *what, const struct gpu *gpu, unsigned normal) {
   char name[64];
@@ -22,7 +24,7 @@ static unsigned planted(const char *what, const struct gpu *gpu, unsigned normal
   return getenv(name) ? atoi(getenv(name)) : normal;
 }
 
-unsigned readings[8]; /* of each GPU's SM clock, since the driver was taken up */
+unsigned readings[MOST]; /* of each GPU's SM clock, since the driver was taken up */
 static unsigned initialized;
 
 /* A GPU is gone from the start, or once its clock was read so often. */
@@ -31,9 +33,34 @@ static int lost(const struct gpu *gpu) {
   return planted("lost", gpu, 0) || (after && readings[gpu->index] >= after);
 }
 
+static const char *words(const char *what, const struct gpu *gpu, const char *normal) {
+  char name[64];
+  snprintf(name, sizeof name, "NVML_%s_%d", what, gpu->index);
+  if (getenv(name)) return getenv(name);
+  snprintf(name, sizeof name, "NVML_%s", what);
+  return getenv(name) ? getenv(name) : normal;
+}
+
+static int refusal(const char *function, const struct gpu *gpu) {
+  char name[96];
+  if (lost(gpu)) return LOST;
+  const char *refused = getenv("NVML_refuse"), *answered = getenv("NVML_answer");
+  if (!strncmp(function, "nvmlDeviceGet", 13)) function += 13;
+  snprintf(name, sizeof name, "%s:", function);
+  const char *place = refused ? strstr(refused, name) : 0;
+  if (place) return atoi(place + strlen(name));
+  place = refused ? strstr(refused, "*:") : 0;
+  return !place || (answered && strstr(answered, function)) ? 0 : atoi(place + 2);
+}
+#define REFUSE(gpu)                                          \
+  do {                                                       \
+    int refused = refusal(__func__, gpu);                    \
+    if (refused) return refused;                             \
+  } while (0)
+
 #define NUMBER(function, what, normal)                     \
   int function(struct gpu *gpu, unsigned *answer) {        \
-    if (lost(gpu)) return LOST;                              \
+    REFUSE(gpu);                                             \
     *answer = planted(what, gpu, normal);                  \
     return 0;                                              \
   }
@@ -44,10 +71,12 @@ NUMBER(nvmlDeviceGetCurrPcieLinkWidth, "pcie_width", 16)
 NUMBER(nvmlDeviceGetEnforcedPowerLimit, "power_cap", 700000)
 NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, "power_default", 700000)
 NUMBER(nvmlDeviceGetPersistenceMode, "persistence", 1)
+NUMBER(nvmlDeviceGetBrand, "brand", 14) /* as GPUs of data centres answer */
+NUMBER(nvmlDeviceGetVirtualizationMode, "virtualization", 0)
 
-static unsigned asked_replays[8], asked_recoveries[8]; /* since the driver was taken up */
+static unsigned asked_replays[MOST], asked_recoveries[MOST]; /* since the driver was taken up */
 int nvmlDeviceGetPcieReplayCounter(struct gpu *gpu, unsigned *count) {
-  if (lost(gpu)) return LOST;
+  REFUSE(gpu);
   *count = 40 + (asked_replays[gpu->index]++ ? planted("pcie_replays", gpu, 0) : 0);
   return 0;
 }
@@ -66,6 +95,7 @@ int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = planted("count", 0, 4); return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **gpu) {
   *gpu = gpus + index;
+  (*gpu)->index = index;
   return planted("handle", *gpu, 0);
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, struct gpu **gpu) {
@@ -74,6 +104,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, struct gpu **gpu) {
   if (!initialized) return UNINITIALIZED;
   if (strncmp(uuid, kind, 4) || sscanf(uuid + 4, "%u", &index) != 1) return NOT_FOUND;
   *gpu = gpus + index;
+  (*gpu)->index = index;
   return index < planted("count", 0, 4) ? 0 : NOT_FOUND;
 }
 int nvmlDeviceGetUUID(struct gpu *gpu, char *uuid, unsigned size) {
@@ -81,12 +112,15 @@ int nvmlDeviceGetUUID(struct gpu *gpu, char *uuid, unsigned size) {
   return gpu->index < 100 && lost(gpu) ? LOST : 0;
 }
 int nvmlDeviceGetMigMode(struct gpu *gpu, unsigned *now, unsigned *pending) {
+  REFUSE(gpu);
   *now = *pending = planted("mig", gpu, 0);
-  return lost(gpu) ? LOST : 0;
+  return 0;
 }
-int nvmlDeviceGetMaxMigDeviceCount(struct gpu *gpu, unsigned *count) { *count = 7; return 0; }
+NUMBER(nvmlDeviceGetMaxMigDeviceCount, "most_slices", 7)
 int nvmlDeviceGetMigDeviceHandleByIndex(struct gpu *gpu, unsigned place, struct gpu **slice) {
+  REFUSE(gpu);
   *slice = slices + gpu->index;
+  (*slice)->index = 100 + gpu->index;
   return place < planted("slices", gpu, 1) ? 0 : NOT_FOUND;
 }
 /* Of CUDA's own driver: what tells where on the PCI bus a GPU that a process sees lies. */
@@ -101,40 +135,47 @@ int cuDeviceGetPCIBusId(char *address, int size, int device) {
   return 0;
 }
 int nvmlDeviceGetName(struct gpu *gpu, char *text, unsigned size) {
-  strncpy(text, "NVIDIA H200", size);
+  REFUSE(gpu);
+  strncpy(text, words("name", gpu, "NVIDIA H200"), size);
   return 0;
 }
 int nvmlDeviceGetVbiosVersion(struct gpu *gpu, char *text, unsigned size) {
-  strncpy(text, "96.00.BC.00.01", size);
+  REFUSE(gpu);
+  strncpy(text, words("vbios", gpu, "96.00.BC.00.01"), size);
   return planted("no_vbios", gpu, 0) ? NOT_SUPPORTED : 0;
 }
 struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char address[32]; };
 int nvmlDeviceGetPciInfo_v3(struct gpu *gpu, struct pci *pci) {
+  REFUSE(gpu);
   memset(pci, 0, sizeof *pci);
   pci->bus = 0x1b + 0x20 * gpu->index;
   return 0;
 }
 int nvmlDeviceGetMemoryInfo(struct gpu *gpu, unsigned long long memory[3]) {
+  REFUSE(gpu);
   memory[0] = 1000000000ull * planted("memory", gpu, 150);
   memory[2] = planted("used_mib", gpu, 0) ? (unsigned long long)planted("used_mib", gpu, 0) << 20 : memory[0] / 2;
   memory[1] = memory[0] - memory[2];
-  return lost(gpu) ? LOST : 0;
+  return 0;
 }
 /* Does not come back once the SM clock was read so often, where that is planted. */
 int nvmlDeviceGetUtilizationRates(struct gpu *gpu, unsigned share[2]) {
+  REFUSE(gpu);
   unsigned after = planted("hang_after", gpu, 0);
   if (after && readings[gpu->index] >= after) sleep(3600);
   share[0] = planted("duty", gpu, 0);
   share[1] = 0;
-  return lost(gpu) ? LOST : 0;
+  return 0;
 }
 int nvmlDeviceGetPcieThroughput(struct gpu *gpu, int received, unsigned *kb) {
+  REFUSE(gpu);
   *kb = planted(received ? "pcie_rx" : "pcie_tx", gpu, 0);
-  return lost(gpu) ? LOST : 0;
+  return 0;
 }
 struct field { unsigned id, scope; long long at, latency; int type, answer; unsigned long long value; };
 /* By NVML_field<number>; the rest is not supported. What NVLink has carried is in KiB. */
 int nvmlDeviceGetFieldValues(struct gpu *gpu, int count, struct field *fields) {
+  REFUSE(gpu);
   for (int i = 0; i < count; i++) {
     char name[16];
     snprintf(name, sizeof name, "field%u", fields[i].id);
@@ -145,17 +186,19 @@ int nvmlDeviceGetFieldValues(struct gpu *gpu, int count, struct field *fields) {
     fields[i].type = 3; /* unsigned long long */
     fields[i].answer = value == ABSENT ? NOT_SUPPORTED : 0;
   }
-  return lost(gpu) ? LOST : 0;
+  return 0;
 }
 struct support { unsigned version, supported; };
 int nvmlGpmQueryDeviceSupport(struct gpu *gpu, struct support *support) {
+  REFUSE(gpu);
   support->supported = planted("gpm", gpu, 1);
-  return lost(gpu) ? LOST : 0;
+  return 0;
 }
 int nvmlGpmSampleAlloc(struct gpu ***sample) { *sample = calloc(1, sizeof **sample); return 0; }
 int nvmlGpmSampleGet(struct gpu *gpu, struct gpu **sample) {
+  REFUSE(gpu);
   *sample = gpu;
-  return lost(gpu) ? LOST : 0;
+  return 0;
 }
 struct gpm { unsigned id; int answer; double value; const char *words[3]; };
 struct gpms { unsigned version, count; struct gpu **first, **second; struct gpm metrics[]; };
@@ -171,18 +214,21 @@ int nvmlGpmMetricsGet(struct gpms *question) {
   return 0;
 }
 int nvmlDeviceGetTotalEccErrors(struct gpu *gpu, int uncorrected, int ever, unsigned long long *count) {
+  REFUSE(gpu);
   const char *what = uncorrected ? "ecc_uncorrected" : "ecc_corrected";
   char name[64];
   snprintf(name, sizeof name, "%s_%s", what, ever ? "ever" : "now");
   *count = planted(name, gpu, ever && !uncorrected ? 7 : 0);
-  return lost(gpu) ? LOST : 0;
+  return 0;
 }
 int nvmlDeviceGetEccMode(struct gpu *gpu, unsigned *now, unsigned *pending) {
+  REFUSE(gpu);
   *now = *pending = planted("ecc_mode", gpu, 1);
   return 0;
 }
 int nvmlDeviceGetRemappedRows(
     struct gpu *gpu, unsigned *correctable, unsigned *uncorrectable, unsigned *pending, unsigned *failure) {
+  REFUSE(gpu);
   *correctable = planted("rows_correctable", gpu, 1);
   *uncorrectable = planted("rows_uncorrectable", gpu, 0);
   *pending = planted("pending", gpu, 0);
@@ -190,6 +236,7 @@ int nvmlDeviceGetRemappedRows(
   return 0;
 }
 int nvmlDeviceGetRetiredPages(struct gpu *gpu, int cause, unsigned *count, unsigned long long *pages) {
+  REFUSE(gpu);
   if (!planted("retires_pages", gpu, 0)) return NOT_SUPPORTED;
   unsigned room = *count;
   *count = cause ? 2 : 40;
@@ -198,31 +245,37 @@ int nvmlDeviceGetRetiredPages(struct gpu *gpu, int cause, unsigned *count, unsig
 int nvmlDeviceGetRetiredPagesPendingStatus(struct gpu *gpu, unsigned *pending) { return NOT_SUPPORTED; }
 struct sram { unsigned version; unsigned long long counts[11]; unsigned exceeded; };
 int nvmlDeviceGetSramEccErrorStatus(struct gpu *gpu, struct sram *status) {
+  REFUSE(gpu);
   if (status->version != 0x1000068) return MISMATCH; /* nvmlEccSramErrorStatus_v1 of nvml.h */
   status->exceeded = planted("sram", gpu, 0);
   return 0;
 }
 struct margin { unsigned version; int celsius; };
 int nvmlDeviceGetMarginTemperature(struct gpu *gpu, struct margin *margin) {
+  REFUSE(gpu);
   if (margin->version != 0x1000008) return MISMATCH; /* nvmlMarginTemperature_v1 of nvml.h */
   margin->celsius = planted("margin", gpu, 0);
-  return lost(gpu) ? LOST : margin->celsius ? 0 : NOT_SUPPORTED;
+  return margin->celsius ? 0 : NOT_SUPPORTED;
 }
 int nvmlDeviceGetTemperatureThreshold(struct gpu *gpu, int which, unsigned *celsius) {
+  REFUSE(gpu);
   if (which != 1) return INVALID_ARGUMENT;
-  *celsius = 92;
+  *celsius = planted("slows_down_at", gpu, 92);
   return 0;
 }
 int nvmlDeviceGetTemperature(struct gpu *gpu, int sensor, unsigned *celsius) {
+  REFUSE(gpu);
   *celsius = planted("celsius", gpu, 31);
-  return lost(gpu) ? LOST : sensor ? INVALID_ARGUMENT : 0;
+  return sensor ? INVALID_ARGUMENT : 0;
 }
 int nvmlDeviceGetPowerUsage(struct gpu *gpu, unsigned *mw) {
+  REFUSE(gpu);
   *mw = planted("power", gpu, 70000);
-  return lost(gpu) ? LOST : planted("no_power", gpu, 0) ? NOT_SUPPORTED : 0;
+  return planted("no_power", gpu, 0) ? NOT_SUPPORTED : 0;
 }
 /* Every third reading of the SM clock shows a dip, where one is planted. */
 int nvmlDeviceGetClockInfo(struct gpu *gpu, int which, unsigned *mhz) {
+  REFUSE(gpu);
   if (lost(gpu)) return LOST;
   if (which != 1 && which != 2) return INVALID_ARGUMENT;
   *mhz = which == 2 ? 2619 : planted("sm_now", gpu, 345);
@@ -230,20 +283,24 @@ int nvmlDeviceGetClockInfo(struct gpu *gpu, int which, unsigned *mhz) {
   return 0;
 }
 int nvmlDeviceGetMaxClockInfo(struct gpu *gpu, int which, unsigned *mhz) {
+  REFUSE(gpu);
   if (which != 1 && which != 2) return INVALID_ARGUMENT;
   *mhz = which == 1 ? planted("sm_clock", gpu, 1980) : 3201;
   return 0;
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *gpu, unsigned long long *why) {
+  REFUSE(gpu);
   *why = planted("throttle", gpu, 0x1);
-  return lost(gpu) ? LOST : planted("no_throttle", gpu, 0) ? NOT_SUPPORTED : 0;
+  return planted("no_throttle", gpu, 0) ? NOT_SUPPORTED : 0;
 }
 int nvmlDeviceGetNvLinkState(struct gpu *gpu, unsigned link, unsigned *up) {
-  if (link >= 18) return INVALID_ARGUMENT;
+  REFUSE(gpu);
+  if (link >= planted("links", gpu, 18)) return link ? INVALID_ARGUMENT : NOT_SUPPORTED;
   *up = link >= planted("links_down", gpu, 0);
   return 0;
 }
 int nvmlDeviceGetNvLinkErrorCounter(struct gpu *gpu, unsigned link, int counter, unsigned long long *count) {
+  REFUSE(gpu);
   if (planted("no_nvlink_counter", gpu, 9) == counter) return NOT_SUPPORTED;
   *count = 1000;
   if (link == 17 && counter == 1 && asked_recoveries[gpu->index]++) *count += planted("recoveries", gpu, 0);
@@ -252,6 +309,7 @@ int nvmlDeviceGetNvLinkErrorCounter(struct gpu *gpu, unsigned link, int counter,
 struct fabric { unsigned char cluster[16]; int status; unsigned clique; unsigned char state; };
 struct fabric_now { unsigned version; struct fabric before; unsigned mask; unsigned char summary; };
 int nvmlDeviceGetGpuFabricInfoV(struct gpu *gpu, struct fabric_now *fabric) {
+  REFUSE(gpu);
   if (fabric->version != 0x3000028) return MISMATCH; /* nvmlGpuFabricInfo_v3 of nvml.h */
   if (planted("old_fabric", gpu, 0)) return MISMATCH;
   memset(&fabric->before, 0, sizeof fabric->before);
@@ -264,6 +322,7 @@ int nvmlDeviceGetGpuFabricInfoV(struct gpu *gpu, struct fabric_now *fabric) {
   return 0;
 }
 int nvmlDeviceGetGpuFabricInfo(struct gpu *gpu, struct fabric *fabric) {
+  REFUSE(gpu);
   fabric->status = planted("fabric_status", gpu, 0);
   fabric->state = planted("fabric", gpu, 3);
   return 0;

@@ -32,6 +32,8 @@ LIKE_MOST = "as most nodes of its sku"
 EXPECTED = "as the policy expects"
 NO_PEERS = f"fewer than {FEWEST} nodes of its sku report it"
 MAY_DIFFER = "the policy lets it differ"
+ADVISED = "ADVISED"  # code of a verdict: to be set otherwise, and no defect
+GPU_KIND = "gpu_kind"  # the setting by which expectations choose GPUs
 NODE = "node"  # the device of a setting that belongs to the whole node
 SHOWN = 80  # characters of a text in a sentence
 
@@ -84,6 +86,10 @@ class NodeSettings:
 
     def key(self, setting: str, device: str) -> SettingKey:
         return SettingKey(self.sku, self.workload.benchmark, setting, device)
+
+    def gpu_kind(self, device: str) -> str:
+        """The kind of a GPU; empty for another device, and if it was not told."""
+        return self.texts.get(GPU_KIND, {}).get(device, "")
 
     def entries(self) -> Iterator[tuple[SettingKey, str]]:
         for setting, of_devices in self.texts.items():
@@ -166,14 +172,16 @@ def judge_settings(
     """Batch verdicts on settings that are right or cannot be compared, and a verdict on each other
     one."""
     usual = usual_settings(voters(own, before))
-    answers: dict[tuple[SettingKey, str], _Answer] = {}  # most nodes report the same
+    answers: dict[tuple[SettingKey, str, str], _Answer] = {}  # most nodes report the same
     alone: list[Verdict] = []
     alike: defaultdict[tuple[Workload, str, _Answer], list[tuple[str, str]]] = defaultdict(list)
     for vote in own:
         for key, text in vote.entries():
-            answer = answers.get((key, text))
+            seen = key, text, vote.gpu_kind(key.device)
+            answer = answers.get(seen)
             if answer is None:
-                answer = answers[key, text] = _answer(key, text, expectations, usual.get(key))
+                rule = expectation_of(expectations, key, seen[-1])
+                answer = answers[seen] = _answer(key, text, rule, usual.get(key))
             if answer.judgement in (Judgement.HEALTHY, Judgement.NOT_APPLICABLE):
                 alike[vote.workload, key.setting, answer].append((vote.node, key.device))
             else:
@@ -198,15 +206,15 @@ class _Answer:
 UNREAD = _Answer(Judgement.UNKNOWN, "UNREAD")
 
 
-def _answer(
-    key: SettingKey, text: str, expectations: Sequence[Expectation], norm: Usual | None
-) -> _Answer:
-    rule = expectation_of(expectations, key)
+def _answer(key: SettingKey, text: str, rule: Expectation | None, norm: Usual | None) -> _Answer:
     bad = spelled_code(key.benchmark, key.setting)
     if rule and rule.may_differ:
         return _Answer(Judgement.NOT_APPLICABLE, "NOT-JUDGED", MAY_DIFFER)
     if rule and rule.allows(text):
         return _Answer(Judgement.HEALTHY, "OK", EXPECTED)
+    if rule and rule.is_advice:
+        advice = f"is {_quote(text)}, better {_quote(rule.equals[0])} ({rule.source})"
+        return _Answer(Judgement.NOT_APPLICABLE, ADVISED, advice)
     if rule:
         right = " or ".join(map(_quote, rule.equals))
         beside = f"; it is {norm}" if norm else ""
@@ -231,18 +239,22 @@ def _judge_unread(
         if norm is None and not device:  # the failure names no device
             same = (place for place in usual if place[:3] == key[:3])
             norm = next((usual[place] for place in same), None)
-        rule = expectation_of(expectations, key)
-        if (norm or rule) and not (rule and rule.may_differ):
+        rule = expectation_of(expectations, key, vote.gpu_kind(key.device))
+        if (norm or rule) and not (rule and (rule.may_differ or rule.is_advice)):
             reason = f"{key.named} of {vote.node} could not be read: {why}"
             reason += f"; it is {norm}" if norm else ""
             finding = Finding(reason=reason, cause=f"{key.setting} could not be read")
             yield _verdict(vote, key, UNREAD, finding)
 
 
-def expectation_of(expectations: Sequence[Expectation], key: SettingKey) -> Expectation | None:
+def expectation_of(
+    expectations: Sequence[Expectation], key: SettingKey, gpu_kind: str = ""
+) -> Expectation | None:
     """The expectation that applies to a setting: the last of those that fit."""
     fitting = (
-        rule for rule in reversed(expectations) if rule.fits(key.sku, key.setting, key.device)
+        rule
+        for rule in reversed(expectations)
+        if rule.fits(key.sku, key.setting, key.device, gpu_kind)
     )
     return next(fitting, None)
 
