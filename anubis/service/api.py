@@ -34,6 +34,7 @@ from anubis.report.imports import incidents_line
 from anubis.report.json import json_line
 from anubis.report.schemas import request_schema, schemas
 from anubis.service.fleet_cache import Snapshot
+from anubis.service.gangs import Gang
 from anubis.service.gate import GateQuestion
 from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
 from anubis.service.requester import Requester
@@ -420,7 +421,7 @@ async def answer_gate(house: House, request: Request) -> Response:
     if wish.start_tests:
         requester.require("act")
     meant = await house.cluster_name(wish.cluster)
-    gang = (meant or "", wish.gang)
+    gang = Gang(cluster=meant or "", token=requester.token, name=wish.gang)
     nodes = house.gangs.together(gang, wish.names(), began)
     question = GateQuestion(
         history_url=house.history_url,

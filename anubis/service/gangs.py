@@ -1,14 +1,23 @@
-"""The nodes of each gang whose pods asked for a gate lately: each pod knows only its own."""
+"""The nodes of each gang whose pods asked for a gate lately: each pod knows only its own.
+
+What one token names counts for that token alone: another one can neither put a bad node into its
+gang nor have the gang forgotten.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 REMEMBERED_S = 600.0  # pods of a gang ask within minutes
 MOST_GANGS, MOST_NODES = 10_000, 10_000
 
-Gang = tuple[str, str]  # the cluster and the name; an empty name is no gang
+
+class Gang(NamedTuple):
+    cluster: str
+    token: str  # by its name
+    name: str  # empty: no gang
 
 
 class Gangs:
@@ -26,7 +35,7 @@ class Gangs:
     def note(self, gang: Gang, nodes: Sequence[str], at: float, *, is_stopped: bool) -> None:
         """Remember who asked. A gang that was stopped is forgotten: its pods begin anew, maybe
         elsewhere."""
-        if is_stopped or not gang[1]:
+        if is_stopped or not gang.name:
             self._asked.pop(gang, None)
             return
         members = self._asked.setdefault(gang, {})

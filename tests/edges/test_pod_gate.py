@@ -16,7 +16,7 @@ from anubis.core.errors import OrchestratorError
 from anubis.operations.caller import Caller
 from anubis.operations.tokens import make_token
 from anubis.reach.orchestrators.pod_gate import NAME, PodGate, answer_review, gang_of
-from anubis.service.gangs import REMEMBERED_S, Gangs
+from anubis.service.gangs import REMEMBERED_S, Gang, Gangs
 from tests.edges.visitor import Visitor, house_of, items, problem
 
 GATE = PodGate(service="https://anubis.anubis.svc:8750", cluster="prod")
@@ -197,14 +197,14 @@ def test_the_pods_of_kubernetes_own_gangs_have_one_name():
 
 
 def test_each_pod_of_a_gang_is_answered_for_those_that_asked_before_until_one_is_stopped():
-    gangs, gang, other = Gangs(), ("prod", "ml/JobSet/a"), ("prod", "ml/JobSet/b")
+    gangs, gang, other = Gangs(), Gang("prod", "ml", "ml/a"), Gang("prod", "ml", "ml/b")
     assert gangs.together(gang, ["n1"], 0.0) == ("n1",)
     gangs.note(gang, ["n1"], 0.0, is_stopped=False)
     assert gangs.together(gang, ["n2"], 1.0) == ("n2", "n1")
     assert gangs.together(other, ["n2"], 1.0) == ("n2",)
     assert gangs.together(gang, ["n2"], REMEMBERED_S) == ("n2",)
-    gangs.note(("prod", ""), ["n9"], 1.0, is_stopped=False)
-    assert gangs.together(("prod", ""), ["n2"], 1.0) == ("n2",)
+    gangs.note(Gang("prod", "ml", ""), ["n9"], 1.0, is_stopped=False)
+    assert gangs.together(Gang("prod", "ml", ""), ["n2"], 1.0) == ("n2",)
     gangs.note(gang, ["n2"], 2.0, is_stopped=True)
     assert gangs.together(gang, ["n3"], 3.0) == ("n3",)
 
@@ -216,6 +216,22 @@ def test_a_gang_is_answered_for_all_its_nodes_that_asked(visitor):
     visitor.house.board._renew()
     newest, first = items(visitor.ask("/v1/decisions"))
     assert (sorted(first["nodes"]), sorted(newest["nodes"])) == (["n1"], ["n1", "n2"])
+
+
+def test_a_token_neither_adds_to_a_gang_of_another_nor_has_it_forgotten(fleet):
+    url = str(fleet.history)
+    ml, stranger = (make_token(name, ("read",), Caller(history_url=url)) for name in "ms")
+    visitor = Visitor(house_of(url))
+    asked = {"duration_s": 60, "gang": "ml/JobSet/a"}
+    for token, node in ((ml, "n1"), (stranger, "n2"), (ml, "n3")):
+        visitor.ask("/v1/gate", "POST", token=token, json={**asked, "nodes": [node]})
+    visitor.house.gangs.note(Gang("", "s", "ml/JobSet/a"), ["n2"], 0.0, is_stopped=True)
+    visitor.ask("/v1/gate", "POST", token=ml, json={**asked, "nodes": ["n4"]})
+    visitor.house.board._renew()
+    newest, second, *_ = items(visitor.ask("/v1/decisions", token=ml))
+    assert sorted(newest["nodes"]) == ["n1", "n3", "n4"]
+    assert sorted(second["nodes"]) == ["n1", "n3"]
+    visitor.house.history.close_at_last()
 
 
 def test_the_service_answers_kubernetes_only_if_told_to_and_then_without_a_token(fleet):
