@@ -1035,9 +1035,9 @@ class SelectionPolicy:
     """Number of days after the last reported incident for which silence is a sign of health. Longer
     silence lowers no risk."""
     search: Literal["greedy", "optimum"] = "optimum"
-    """`optimum` finds the cheapest sufficient choice within two seconds, and takes the better one
-    of what it has found by then and the greedy choice. `greedy`, as the ANUBIS paper does, first
-    takes what lowers the risk most per second."""
+    """`optimum` looks for the cheapest sufficient choice, in a limited number of steps, and takes
+    the better one of what it has found by then and the greedy choice. `greedy`, as the ANUBIS paper
+    does, first takes what lowers the risk most per second."""
 
     def __post_init__(self) -> None:
         if isinstance(self.p0, str) and self.p0 != "job":

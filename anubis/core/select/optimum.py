@@ -15,20 +15,24 @@ from anubis.core.select.selection import Choice, Menu, choose
 
 SLACK = 1e-9  # for shares that add up to at most 1
 PLACES = 6  # decimals of a risk: the solver keeps its rules to a millionth
-LONGEST_S = 2.0  # time limit of one search; the best choice by then is taken
+# limits that count steps and no seconds, so that the choice is the same on every machine
+MOST_COLUMNS = 20_000  # of a programme; in a larger one the first step alone takes seconds
+MOST_WORK = 400_000  # columns x nodes of the search tree: about two seconds of a processor
 
 
 def optimum(menu: Menu, *, p0: float, worth: float = 0.0, greedy: Choice | None = None) -> Choice:
     """The cheapest choice that reaches p0 or, if none does, the cheapest that covers the most.
 
     `greedy` is the greedy choice, if it was made already. Tests whose drop per node-second is below
-    `worth` are left out. The greedy choice is taken if the time limit ends the search before it
-    finds a better one.
+    `worth` are left out. The greedy choice is taken if the programme is too large, or if the search
+    has to end before it finds a better one.
     """
     p, greedy = menu.exposure.p, greedy or choose(menu, p0=p0, worth=worth)
     if not p > p0 or p * menu.open.sum() <= 10**-PLACES:  # the solver cannot tell so little
         return greedy
     programme = _Programme(menu)
+    if programme.columns > MOST_COLUMNS:
+        return greedy
     run = programme.cheapest_runs(p0 / p)
     if run is None:
         run = programme.cheapest_runs(programme.least_left() + SLACK)
@@ -54,6 +58,7 @@ class _Programme:
         self.runs, self.gaps = groups * benchmarks, groups * kinds
         self.costs_s = np.tile(menu.costs_s, groups)
         self.tested = groups if np.isfinite(menu.budget.nodes) else 0
+        self.columns = self.runs + self.gaps + self.tested
         self.open = menu.open.ravel()
         identity = sparse.eye_array(groups)
         finders = sparse.csr_array(menu.finders.astype(np.float64))
@@ -68,7 +73,7 @@ class _Programme:
             each_run = sparse.kron(identity, np.ones((benchmarks, 1)))
             runs = [sparse.eye_array(self.runs), sparse.csr_array((self.runs, self.gaps))]
             self.rules.append(LinearConstraint(sparse.hstack([*runs, -each_run]), ub=0.0))
-            sizes = np.zeros(self.runs + self.gaps + self.tested)
+            sizes = np.zeros(self.columns)
             sizes[self.runs + self.gaps :] = len(menu.groups[0])
             self.rules.append(LinearConstraint(sizes[None, :], ub=menu.budget.nodes))
 
@@ -96,6 +101,6 @@ class _Programme:
             integrality=np.repeat([1, 0, 1], [self.runs, self.gaps, self.tested]),
             bounds=Bounds(0.0, 1.0),
             constraints=[*self.rules, *more],
-            options={"mip_rel_gap": 0.0, "time_limit": LONGEST_S},
+            options={"mip_rel_gap": 0.0, "node_limit": max(1, MOST_WORK // self.columns)},
         )
         return None if solved.x is None else np.asarray(solved.x)
