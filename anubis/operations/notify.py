@@ -18,7 +18,7 @@ from anubis.reach.notifiers.notifier import NotifierSettings
 from anubis.report.keep import sentence
 from anubis.store.history import ClusterHistory
 from anubis.store.messages import Delivery, KeptMessage
-from anubis.text.wording import moment, quantity
+from anubis.text.wording import kinds, moment, quantity
 
 
 def notifier_of(policy: KeepingPolicy) -> NotifierSettings | None:
@@ -39,6 +39,7 @@ def messages_of(
 
 
 def _messages_of_suspicion(record: EventRecord, raised: SuspicionRaised) -> Iterator[KeeperMessage]:
+    about = kinds(raised.mix) or raised.category or "no category"
     why = f": {raised.reason}" if raised.reason else ""
     for node in raised.nodes:
         yield KeeperMessage(
@@ -46,7 +47,7 @@ def _messages_of_suspicion(record: EventRecord, raised: SuspicionRaised) -> Iter
             at=record.at,
             topic=Topic.SUSPECT,
             subject=node,
-            sentence=f"{node} is suspected ({raised.category or 'no category'}){why}",
+            sentence=f"{node} is suspected ({about}){why}",
         )
 
 

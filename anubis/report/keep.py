@@ -24,11 +24,12 @@ from anubis.core.keep.commands import (
     Swap,
 )
 from anubis.core.keep.life import Life, Proof, State
+from anubis.core.keep.suspicions import nodes_suspected
 from anubis.report.json import json_line, may_be_absent
 from anubis.report.maintenance import sentence as sentence_of_window
 from anubis.report.screen_tables import add_row, table
 from anubis.text.hostlist import compress
-from anubis.text.wording import moment, quantity
+from anubis.text.wording import kinds, moment, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -125,9 +126,8 @@ def sentence(command: LifeCommand) -> str:
             return f"keep {node} from jobs ({code})"
         case Release(node=node):
             return f"give {node} back to jobs"
-        case Prove(proof=proof, about=about, owed=owed):
-            aim = PROOFS.get(proof, f"that nothing of category {about} is wrong")
-            return f"test {compress(list(owed))}: {aim}"
+        case Prove(proof=proof, owed=owed):
+            return f"test {compress(list(owed))}: {PROOFS.get(proof) or _aim(command)}"
         case Swap(node=node, spare=spare):
             return f"bring {spare} into service for {node}"
         case OpenTicket(node=node, code=code):
@@ -140,6 +140,17 @@ def sentence(command: LifeCommand) -> str:
             return f"{task.value}: {text}"
         case Notify(subject=subject, sentence=text):
             return f"{subject}: {text}"
+
+
+def _aim(test: Prove) -> str:
+    """What a test about a category of faults is for. Nodes with suspicions of different mixes are
+    tested for one category together."""
+    suspected = nodes_suspected(test)
+    mixes = {kinds(mix) for mix in suspected.mixes.values()} if suspected else set()
+    mixes -= {"", kinds({test.about: 1.0})}
+    if len(mixes) == 1:
+        return f"what is suspected there ({mixes.pop()})"
+    return f"that nothing of category {test.about} is wrong"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Si
 from anubis.core.watch.telemetry import Telemetry, WatchedMetric
 from anubis.report.json import json_line
 from anubis.report.screen_tables import add_row, table
-from anubis.text.wording import quantity, short_node_list, time_span
+from anubis.text.wording import kinds, quantity, short_node_list, time_span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 ANOMALIES = 8  # that a terminal lists
 LEAST_PEERS = 4  # nodes of a group that is compared by itself
-LIKELY = 0.10  # kinds of faults below this share are the rest
-KINDS_NAMED = 3
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 SCALED = ("B", "B/s", "packets/s")
 FIGURE_AND_UNIT = re.compile(r"(\d) (%|[kMGT]?(?:B/s|B|packets/s)|W|C|MHz)(?!\w)")
@@ -122,15 +120,10 @@ def peers_of(view: LookView, node: str) -> list[str]:
 
 
 def mix_sentence(suspicion: Suspicion) -> str:
-    """Return `gpu 69%, network 11%, others 20%`: how often each kind of fault shows like this."""
-    listed = [(kind, p) for kind, p in suspicion.mix.items() if p >= LIKELY][:KINDS_NAMED]
-    if not listed:
-        return ""
-    rest = 1 - sum(p for _, p in listed)
-    parts = [f"{kind} {p:.0%}" for kind, p in listed]
-    parts += [f"others {rest:.0%}"] if rest >= 0.005 else []
-    return (
-        f"usual causes: {', '.join(parts)} (kinds of faults by a published table of one "
+    """Return how often each kind of fault shows like this; empty if none is likely."""
+    listed = kinds(suspicion.mix)
+    return listed and (
+        f"usual causes: {listed} (kinds of faults by a published table of one "
         "company's jobs: a hint where to look, no finding)"
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from anubis.text import hostlist
 
 WIDTH = 48  # characters that a list of names may take
+LIKELY = 0.10  # kinds of faults below this share are the rest
+KINDS_NAMED = 3
 
 
 def figure(value: float | None) -> str:
@@ -68,6 +70,17 @@ def short_node_list(listed: Sequence[str]) -> str:
 
 def quantity(number: int, singular: str, several: str = "") -> str:
     return f"{number:,} {singular if number == 1 else several or singular + 's'}"
+
+
+def kinds(mix: Mapping[str, float]) -> str:
+    """The likeliest kinds of faults of a mix, as `gpu 69%, network 11%, others 20%`; empty if none
+    is likely."""
+    likeliest = sorted(mix.items(), key=lambda item: -item[1])[:KINDS_NAMED]
+    listed = [(kind, p) for kind, p in likeliest if p >= LIKELY]
+    rest = 1 - sum(p for _, p in listed)
+    parts = [f"{kind} {p:.0%}" for kind, p in listed]
+    parts += [f"others {rest:.0%}"] if listed and rest >= 0.005 else []
+    return ", ".join(parts)
 
 
 def damage_note(damaged: int) -> str:

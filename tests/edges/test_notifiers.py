@@ -14,13 +14,13 @@ import yaml
 from anubis.config import configs
 from anubis.core.diagnose.diagnostician import DiagnosisAnswer
 from anubis.core.errors import ConfigError, OrchestratorError, Stopped
-from anubis.core.history.events import IncidentReported, SuspicionRaised
+from anubis.core.history.events import EventRecord, IncidentReported, SuspicionRaised
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.messages import LONGEST_PAUSE_S, KeeperMessage, MessageStep, Topic
 from anubis.operations.caller import Caller
 from anubis.operations.diagnose import DiagnosisRequest, diagnose_and_tell
 from anubis.operations.keep import keep
-from anubis.operations.notify import deliver
+from anubis.operations.notify import deliver, messages_of
 from anubis.reach.notifiers.webhook import WebhookSettings
 from anubis.store.history import History
 from tests.edges.test_keeping import ACT, Site
@@ -296,6 +296,13 @@ def test_a_drain_a_swap_and_a_ticket_are_told_once_though_the_receiver_fails_twi
         turn(site, notifier, **ACT)
         texts = [json.loads(body)["text"] for _, body in receiver.requests[before:]]
         assert "n1 is suspected (gpu): hot" in texts
+        mix = {"ecc": 0.4, "unreachable": 0.35, "optical-cable": 0.2, "storage": 0.05}
+        raised = SuspicionRaised(nodes=("n2",), category="ecc", source="watch", mix=mix)
+        record = EventRecord(id="s", at=1.0, event=raised)
+        (message,) = messages_of((), [record])
+        assert message.sentence == (
+            "n2 is suspected (ecc 40%, unreachable 35%, optical-cable 20%, others 5%)"
+        )
 
 
 def test_nobody_is_told_unless_it_is_switched_on(site):
