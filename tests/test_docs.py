@@ -97,11 +97,11 @@ CLAIMS = yaml.safe_load((ROOT / "docs/results/claims.yaml").read_text())
 
 
 def test_the_page_of_claims_is_what_its_file_and_the_results_say(tmp_path):
-    """All but the dates, which are those of the last commits."""
+    """All but the ages, which are those of the last commits."""
     page = tmp_path / "claims.md"
     run_path(str(ROOT / "scripts/make-claims"))["main"](page)
     made, kept = (
-        re.sub(r"\| [\d-]+ \|$", "|", file.read_text(), flags=re.MULTILINE)
+        re.sub(r"\| [\d-]+(, \d+ since)? \|$", "|", file.read_text(), flags=re.MULTILINE)
         for file in (page, ROOT / "docs/results/claims.md")
     )
     assert made == kept, "run scripts/make-claims"
@@ -116,6 +116,16 @@ def test_a_claim_names_a_file_and_a_command_that_exist(row):
         assert os.access(ROOT / command[0], os.X_OK)
     page = ROOT / row["file"] if "/" in row["file"] else ROOT / "docs/results" / row["file"]
     assert page.is_file()
+
+
+def test_what_a_command_measures_is_what_it_and_its_neighbours_import():
+    measured = run_path(str(ROOT / "scripts/make-claims"))["measured_by"]
+    files = {
+        str(Path(file).relative_to(ROOT)) for file in measured(STUDIES[0].with_name("show-loop"))
+    }
+    shown = {"scripts/studies/show-loop", "scripts/studies/loop_site.py"}
+    assert shown | {"anubis/core/keep/reasons.py", "anubis/readers/jobs/live.py"} <= files
+    assert all((ROOT / file).is_file() for file in files)
 
 
 def test_a_figure_that_its_page_does_not_show_is_refused():
