@@ -92,6 +92,12 @@ def begin() -> None:
         raise Unread(f"nvmlInit: {error}") from error
 
 
+def end() -> None:
+    """Let go of all GPUs; handles end with it. No GPU can be reset while a process has it open."""
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlShutdown()
+
+
 def gpus_by_index() -> tuple[dict[int, Handle], dict[int, str]]:
     """Return the GPUs that the driver reaches, and why it does not reach the others."""
     handles: dict[int, Handle] = {}

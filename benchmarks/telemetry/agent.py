@@ -174,6 +174,7 @@ def main() -> None:
     root = machine_root()
     place = Place(root, chosen.proc or root / "proc", chosen.node)
     sources = {name: source(place) for name, source in SOURCES.items()}
+    signal.signal(signal.SIGUSR1, lambda *_: setattr(sources["gpus"], "wants_rest", True))
     agent = Agent(Ring(chosen.node, STEP_S), sources, chosen.record)
     token = token_in(chosen.token_file) if chosen.token_file else ""
     door = open_door(chosen.listen, agent, token)

@@ -1,4 +1,8 @@
-"""Telemetry of a node's GPUs by NVML. A GPU that is gone reports nothing any more, never 0."""
+"""Telemetry of a node's GPUs by NVML. A GPU that is gone reports nothing any more, never 0.
+
+The driver is let go of when a GPU has gone, and on a signal: no GPU can be reset while a process
+has it open, and one that was reset is known in a new session only.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from kit.readings import Handle, Unread
 from telemetry.sources import Line, Place, Rates, Sampled, labels, total
 
 TRIED_AGAIN_AFTER_S = 30.0  # a driver that was not there, a GPU that it did not reach
+REST_S = 600.0  # for somebody who resets GPUs
+RESTING = "the agent lets go of GPUs, as it was told to (SIGUSR1)"
 AMD = "of AMD's GPUs no telemetry is read"
 UNSUPPORTED = "not supported by this GPU"
 MIB = 1 << 20
@@ -48,23 +54,31 @@ Values = dict[str, float | None]
 
 
 class Gpu:
-    """A GPU that the driver reached; it is asked for as long as this program runs."""
+    """A GPU that the driver reached once; it is missed while it is not reached."""
 
-    def __init__(self, index: int, handle: Handle) -> None:
-        self.index, self._handle, self._rates = index, handle, Rates()
-        self.uuid = nvml.read(handle, nvml.UUID).values.get("uuid", "")
+    def __init__(self, index: int) -> None:
+        self.index, self._rates = index, Rates()
+        self._handle: Handle = None
+        self._profile: Profile | None = None
+        self.uuid = self.unprofiled = ""
         self._ever: set[str] = set()  # told
         self.reasons: dict[str, str] = {}  # why something is not told
+        self.is_gone = False
+
+    def take(self, handle: Handle) -> None:
+        self._handle, self.is_gone = handle, False
+        self.uuid = nvml.read(handle, nvml.UUID).values.get("uuid", "")
         try:
-            self._profile: Profile | None = Profile(handle)
+            self._profile, self.unprofiled = Profile(handle), ""
         except Unread as reason:
             self._profile, self.unprofiled = None, str(reason)
-        else:
-            self.unprofiled = ""
 
     def read(self, now: float) -> Values:
         """Return its values now; None for one that it reported before and does not now."""
+        if self._handle is None:
+            return dict.fromkeys(self._ever)
         reading = nvml.read(self._handle, nvml.LOAD)
+        self.is_gone = reading.gone
         values: Values = dict(reading.values)
         if not reading.gone:
             values |= self._read_profile()
@@ -77,6 +91,14 @@ class Gpu:
         values |= bus_use(values)
         self._ever |= values.keys()
         return {metric: values.get(metric) for metric in self._ever}
+
+    @property
+    def is_reached(self) -> bool:
+        return self._handle is not None
+
+    def let_go(self) -> None:
+        self._handle = self._profile = None
+        self.is_gone, self.unprofiled, self.reasons = False, "", {}
 
     def _read_profile(self) -> Values:
         if self._profile is None:
@@ -109,12 +131,18 @@ class Gpus:
     def __init__(self, place: Place) -> None:
         self._place, self._gpus = place, dict[int, Gpu]()
         self._reason, self._again = "", float("-inf")
+        self._has_driver = False
+        self.wants_rest = False  # told by a signal
 
     def read(self, now: float) -> Sampled:
+        if self.wants_rest:
+            self._rest(now)
         if now >= self._again:
             self._look(now)
-        sampled = Sampled()
         values = {gpu: gpu.read(now) for gpu in self._gpus.values()}
+        if self._has_driver and any(gpu.is_gone for gpu in values):
+            self._look(now)  # at once: the others go on in a new session
+        sampled = Sampled()
         for gpu, readings in values.items():
             for metric in (metric for metric in METRICS if metric in readings):
                 sampled.add(metric, str(gpu.index), readings[metric])
@@ -124,27 +152,44 @@ class Gpus:
         sampled.lines = lambda: lines_of(self._place.node, values)
         return sampled
 
+    def _rest(self, now: float) -> None:
+        """Let go of all GPUs for a while; told again meanwhile, go on at once."""
+        self.wants_rest = False
+        self._again = float("-inf") if self._reason == RESTING else now + REST_S
+        self._reason = "" if self._reason == RESTING else RESTING
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for gpu in self._gpus.values():
+            gpu.let_go()
+        if self._has_driver:
+            nvml.end()
+        self._has_driver = False
+
     def _reason_of(self, metric: str) -> str:
         for gpu in self._gpus.values():
-            reason = gpu.reasons.get(metric) or gpu.unprofiled
-            if reason:
+            if reason := gpu.reasons.get(metric) or gpu.unprofiled:
                 return reason
-        return self._reason or UNSUPPORTED
+        is_reached = any(gpu.is_reached for gpu in self._gpus.values())
+        return UNSUPPORTED if is_reached else self._reason or UNSUPPORTED
 
     def _look(self, now: float) -> None:
-        """Add GPUs that the driver reaches by now; those that are gone stay missed."""
+        """Begin anew with the GPUs that the driver reaches by now; those that are gone stay missed.
+        With all of them there is no need to look again."""
+        self._let_go()
+        self._again = now + TRIED_AGAIN_AFTER_S
         try:
             nvml.begin()
+            self._has_driver = True
             handles, refused = nvml.gpus_by_index()
         except Unread as reason:
             self._reason = AMD if amd_cards(self._place.root) else str(reason)
-            self._again = now + TRIED_AGAIN_AFTER_S
             return
         for index, handle in handles.items():
-            if index not in self._gpus:
-                self._gpus[index] = Gpu(index, handle)
+            self._gpus.setdefault(index, Gpu(index)).take(handle)
         self._reason = "; ".join(f"GPU {index}: {why}" for index, why in refused.items())
-        self._again = now + TRIED_AGAIN_AFTER_S
+        if handles and not refused and handles.keys() == self._gpus.keys():
+            self._again = float("inf")
 
 
 def lines_of(node: str, values: dict[Gpu, Values]) -> Iterator[Line]:

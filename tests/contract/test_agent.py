@@ -265,7 +265,9 @@ def test_what_nvml_says_of_eight_gpus_arrives_unchanged_and_one_that_vanishes_is
     plant(**{f"duty_{gpu}": 90 + gpu for gpu in range(8)}, power=512000, lost_after_5=3)
     plant(gpm5=41, gpm20=1200, gpm21=800)
     sampler = Sampler(gpu_node)
-    first, *_, last = sampler.rows(4)
+    first = sampler.rows(1)[0]
+    plant(handle_5=15)  # it is not reached again
+    *_, last = sampler.rows(3)
     assert (first["gpu_duty"], first["gpu_duty:worst"]) == (93.5, 90)
     assert (first["gpu_power"], first["gpu_tensor"], first["gpu_temperature"]) == (512, 41, 31)
     assert first["pcie_throughput"] == 2000 * 2**20
@@ -277,6 +279,37 @@ def test_what_nvml_says_of_eight_gpus_arrives_unchanged_and_one_that_vanishes_is
     assert f"DCGM_FI_DEV_GPU_UTIL{gpu_4} 94\n" in sampler.page
     assert f"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{gpu_4} 0.41\n" in sampler.page
     assert 'gpu="5"' not in sampler.page
+
+
+def test_a_gpu_that_was_reset_comes_back_and_the_others_never_paused(gpu_node, plant):
+    plant(duty=50, lost_after_5=2)
+    gpus = Gpus(Place(gpu_node.root, gpu_node.root))
+    duties = []
+    for now in (0, 1, 2, 3, 4, 40, 41):
+        plant(handle_5=15 if 0 < now < 5 else 0)  # not reached until it was reset
+        plant(lost_after_5=2 if now < 4 else 0)
+        sampled = gpus.read(float(now))
+        duties.append(sampled.values["gpu_duty"])
+    assert [row["5"] == 50 for row in duties] == [True, True, False, False, False, True, True]
+    assert {row["4"] for row in duties} == {50}
+
+
+def test_on_a_signal_all_gpus_are_let_go_of_and_taken_again(gpu_node, plant, monkeypatch):
+    ended = []
+    monkeypatch.setattr(kit.nvml, "end", lambda: ended.append(1))
+    plant(duty=50)
+    gpus = Gpus(Place(gpu_node.root, gpu_node.root))
+    gpus.read(0.0)
+    gpus.wants_rest = True
+    resting = gpus.read(1.0), gpus.read(500.0)
+    assert all(math.isnan(value) for row in resting for value in row.values["gpu_duty"].values())
+    assert "lets go of GPUs" in resting[0].absent["gpu_sm"]
+    assert len(ended) == 1
+    assert gpus.read(602.0).values["gpu_duty"]["0"] == 50
+    gpus.wants_rest = True
+    gpus.read(603.0)
+    gpus.wants_rest = True  # it is done
+    assert gpus.read(604.0).values["gpu_duty"]["0"] == 50
 
 
 def test_a_driver_that_hangs_takes_no_other_series_with_it(gpu_node, plant, monkeypatch):
