@@ -122,7 +122,8 @@ def measure(
     gpus = outcome(looking)
     places = addresses(gpus.findings)
     report_host(findings, ROOT, contract.split(mounts), places)
-    report_log(findings, ROOT, log_hours, places)
+    answering = {device for metric, device in gpus.findings.samples if metric == "recovery_needed"}
+    report_log(findings, ROOT, log_hours, places, answering)
     lost = gpus.lost + undriven_gpus(ROOT)
     if lost or ("gpus", "node") in gpus.findings.samples:
         findings.add("gpus_lost", "node", lost)

@@ -23,6 +23,8 @@ from kit.tools import find, run
 
 RECORD = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)$", re.M)
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F:]+)[^)]*\): (\d+)")
+# of XID 154, which says what the driver wants to be done from now on: 0 is nothing
+RECOVERY = re.compile(r"recovery action changed from .* to 0x([0-9a-fA-F]+)")
 SXID = re.compile(r"SXid \(PCI:[0-9a-fA-F:.]+\): \d+, (Non-fatal|Fatal)")
 BANK = re.compile(r"Machine Check(?: Exception)?: \w+ Bank \d+: ([0-9a-f]{16})")  # the status
 DECODED = re.compile(r"\[Hardware Error\]: (Corrected|Uncorrected|Deferred)\b")  # AMD's driver
@@ -83,9 +85,14 @@ def _chunks(handle: int) -> Iterator[bytes]:
 
 
 def xids(messages: Iterable[str]) -> Counter[tuple[str, str]]:
-    """Count XIDs by number and PCI address."""
-    matches = filter(None, map(XID.search, messages))
-    return Counter((match[2], match[1].lower()) for match in matches)
+    """Count XIDs by number and PCI address; 154 only if what it asks for was not done since."""
+    matches = [match for match in map(XID.search, messages) if match]
+    counts = Counter((match[2], match[1].lower()) for match in matches)
+    for match in matches:  # the last word on each GPU stands
+        if match[2] == "154":
+            action = RECOVERY.search(match.string)
+            counts["154", match[1].lower()] = int(not (action and int(action[1], 16) == 0))
+    return +counts
 
 
 def sxids(messages: Iterable[str]) -> Counter[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container
 from pathlib import Path
 
 from kit.findings import Findings
@@ -20,16 +21,22 @@ from kit.readings import Unread
 MOST_SHOWN = 8
 
 
-def report_log(findings: Findings, root: Path, hours: float, gpus: dict[str, str]) -> None:
-    """Report the kernel log. `gpus` are the devices' PCI addresses. What is older than `hours` is
-    noted, not counted."""
+def report_log(
+    findings: Findings,
+    root: Path,
+    hours: float,
+    gpus: dict[str, str],
+    answering: Container[str] = (),
+) -> None:
+    """Report the kernel log. `gpus` are the devices' PCI addresses, `answering` those of which
+    the driver says itself what they need. What is older than `hours` is noted, not counted."""
     try:
         log = readable_records(findings, root)
     except Unread as error:
         findings.miss("kernel log", error)
         return
     recent = [record.message for record in log if record.age_s <= hours * 3600]
-    report_xids(findings, recent, gpus)
+    report_xids(findings, recent, gpus, answering)
     severities = sxids(recent)
     for severity in ("fatal", "non_fatal") if severities else ():
         findings.add(f"sxids:{severity}", "node", severities[severity])
@@ -55,11 +62,15 @@ def readable_records(findings: Findings, root: Path) -> list[Record]:
     return log
 
 
-def report_xids(findings: Findings, messages: list[str], gpus: dict[str, str]) -> None:
+def report_xids(
+    findings: Findings, messages: list[str], gpus: dict[str, str], answering: Container[str]
+) -> None:
     """Report XIDs of the node, and of each number and GPU; a GPU that is gone is called by its
-    address."""
+    address. What the log says that a GPU needs (154) counts if its driver no longer says it."""
     counts = xids(messages)
     findings.add("xids", "node", counts.total())
     for (number, address), count in counts.items():
         devices = (name for name, place in gpus.items() if place.startswith(address))
-        findings.add(f"xids:{number}", next(devices, f"pci:{address}"), count)
+        device = next(devices, f"pci:{address}")
+        if number != "154" or device not in answering:
+            findings.add(f"xids:{number}", device, count)

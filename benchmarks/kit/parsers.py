@@ -328,11 +328,11 @@ def findings_of(result: dict[str, Any]) -> Iterator[Finding]:
     """Yield findings: a text of its own in version 3, an object around it in version 4."""
     warnings = result.get("warnings") or []
     for warning in [warnings] if isinstance(warnings, str) else warnings:
-        said = warning if isinstance(warning, dict) else {"warning": warning}
-        text = str(said.get("warning", ""))
+        document = warning if isinstance(warning, dict) else {"warning": warning}
+        text = str(document.get("warning", ""))
         # a driver that unloads when nobody needs it breaks nothing: node_config advises on it
         is_advice = "persistence mode" in text.lower()
-        yield Finding(text, "monitor" if is_advice else severity_of(said.get("error_severity")))
+        yield Finding(text, "monitor" if is_advice else severity_of(document.get("error_severity")))
 
 
 def severity_of(number: object) -> str:

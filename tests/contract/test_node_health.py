@@ -508,6 +508,14 @@ LINES = [
     ),
     ("NVRM: Xid (PCI:0000:3B:00): 119, pid=1, GSP RPC Timeout", {("xids:119", "cuda:1"): 1}),
     (
+        "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (.)",
+        {("xids:154", "cuda:1"): 1},
+    ),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x1 (.) to 0x0 (None)",
+        {},
+    ),
+    (
         "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore",
         {("sxids:non_fatal", "node"): 1, ("sxids:fatal", "node"): 0},
     ),
@@ -579,13 +587,23 @@ def test_a_log_that_may_not_be_read_is_read_by_the_journal_or_is_a_fact_and_neve
 
 def test_every_xid_with_a_limit_is_one_that_nvidia_would_not_leave_to_the_application():
     """By the catalog: reset or restart at once, or a workflow for ECC and NVLink."""
-    acted_on = {46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158}
+    acted_on = {46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 154, 155, 156}
     limited = {
         int(limit.metric.partition(":")[2])
         for limit in configs.limits("node_health")
         if limit.metric.startswith("xids:")
     }
-    assert limited == acted_on | set(range(144, 151))
+    assert limited == acted_on | {*range(144, 151), 158}
+
+
+def test_a_gpu_whose_driver_says_what_it_needs_is_not_judged_by_the_log(machine, look, defects):
+    machine.log(
+        "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (x)"
+    )
+    asked = {key for key in defects(look(machine)) if key[0].startswith(("xids", "recovery"))}
+    assert asked == {("xids:154", "cuda:1")}
+    field = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: it was reset since
+    assert defects(look(machine, **{f"field{field}": 0})) == {}
 
 
 # --- files and time ------------------------------------------------------------------------
