@@ -1,4 +1,4 @@
-"""A process that has loaded what programs need, and programs as its children: contract/forks.py.
+"""A process that has loaded what programs need, and programs as its children: kit/forks.py.
 
 No asserts.
 """
@@ -12,9 +12,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 
-import forks
-
 from tests.patience import LIMIT_S
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+from kit import forks
+
+STAND_IN = """#!{python} -IS
+import os, sys
+sys.path.insert(0, {here!r})
+from forks import stand_in
+os.environ["ANUBIS_FORKS"] = {address!r}
+stand_in(sys.argv[1:])
+"""
 
 
 class ForkServer:
@@ -24,7 +34,7 @@ class ForkServer:
         self._address = f"{folder}/address"
         self._stand_in = folder / "python"
         self._stand_in.write_text(
-            forks.STAND_IN.format(
+            STAND_IN.format(
                 python=sys.executable,
                 here=str(Path(forks.__file__).parent),
                 address=self._address,

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-CONTRACT = Path(__file__).parent / "contract"
-sys.path.append(str(CONTRACT))  # not before the tests of pytest, some of which share a name
+KIT = Path(__file__).parents[1] / "benchmarks/kit"
+sys.path.append(str(KIT))  # not before the tests of pytest, some of which share a name
 
 import forks  # noqa: E402
 import pytest  # noqa: E402
@@ -41,7 +41,7 @@ class Workers:
         address = f"{self._folder.name}/address"
         self.python = Path(self._folder.name, "python")
         self.python.write_text(
-            STAND_IN.format(python=sys.executable, here=str(CONTRACT), address=address)
+            STAND_IN.format(python=sys.executable, here=str(KIT), address=address)
         )
         self.python.chmod(0o755)
         self._process = subprocess.Popen(

@@ -27,10 +27,18 @@ class AfterTorch(MetaPathFinder):
 
         def load_and_pose(module: Any) -> None:
             load(module)
+            note_load()
             install()
 
         spec.loader.exec_module = load_and_pose  # type: ignore[method-assign]
         return spec
+
+
+def note_load() -> None:
+    """Note that a process loaded torch in the file that FAKE_LOADS names."""
+    if file := os.environ.get("FAKE_LOADS"):
+        with open(file, "a") as loads:  # noqa: PTH123 # pathlib would be loaded for it
+            loads.write(f"{os.getpid()}\n")
 
 
 def install() -> None:

@@ -18,6 +18,7 @@ import re
 import resource
 import selectors
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -121,7 +122,7 @@ class Guard:
         if timed_out:
             signal_all(signal.SIGTERM)
             self._follow(time.monotonic() + self.order.get("grace_s", 2.0), until_childless=True)
-        unkillable = self._kill_all()
+        unkillable = self._kill_all() + stuck_forks(self.order.get("forks", ""))
         for pipe in self.pipes:
             self._drain(pipe)
         return self._outcome(
@@ -274,6 +275,23 @@ class Guard:
             "duration_s": time.monotonic() - self.started,
             **facts,
         }
+
+
+def stuck_forks(forks: str) -> list[int]:
+    """Return the processes of this order that a server forked and cannot kill: benchmarks/kit/
+    forks.py. Those that asked for them have gone."""
+    address, _, order = forks.partition(" ")
+    if not order:
+        return []
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            server.settimeout(2 * KILL_PATIENCE_S)
+            server.connect(f"\0{address[1:]}")
+            server.send(json.dumps({"gone": order}).encode())
+            left: list[int] = json.loads(server.recv(READ_BYTES) or b"[]")
+            return left
+    except (OSError, ValueError):  # it has ended, and they with it
+        return []
 
 
 def descendants(root: int) -> list[int]:

@@ -23,6 +23,7 @@ from anubis.core.errors import ExecutorError
 from anubis.core.records import Node
 from anubis.reach.executors import guardian
 from anubis.reach.executors.executor import SteadyClock
+from anubis.reach.executors.forked_python import ForkedPython
 from anubis.reach.executors.machine import Machine, describe, free_port
 from anubis.reach.executors.programs import (
     Parse,
@@ -102,6 +103,7 @@ class LocalExecutor:
         self._running: dict[tuple[str, int], LocalLaunch] = {}
         self._selector = selectors.DefaultSelector()
         self._events: list[CampaignEvent] = []
+        self._forked = ForkedPython()
 
     def nodes(self) -> tuple[Node, ...]:
         return (self._node,)
@@ -125,6 +127,7 @@ class LocalExecutor:
             rendezvous,
             self._settings,
         )
+        program_order = self._forked.lend(program_order, guardian.remove_secrets(os.environ))
         try:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(guardian.__file__).resolve())],
@@ -170,6 +173,7 @@ class LocalExecutor:
             self._read(left)
         for running in self._running.values():
             running.end_by_force()
+        self._forked.end()
 
     def _read(self, patience_s: float) -> None:
         if not self._running:

@@ -25,7 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from anubis.reach.executors.guardian import READ_BYTES, Watched, end_with_front
+from anubis.reach.executors.forked_python import ForkedPython
+from anubis.reach.executors.guardian import READ_BYTES, Watched, end_with_front, remove_secrets
 from anubis.reach.executors.machine import Machine, describe, free_port
 from anubis.reach.executors.own_folder import make_held_folder, remove_unheld
 
@@ -57,6 +58,7 @@ class Agent:
         self._lock = threading.Lock()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._unwanted: set[str] = set()  # killed before they were started
+        self._forked = ForkedPython()
         with suppress(PermissionError):
             # Ray's workers yield to others; programs must not
             os.setpriority(os.PRIO_PROCESS, 0, 0)
@@ -75,6 +77,7 @@ class Agent:
 
     def clear_away(self) -> None:
         """Remove the programs: nothing runs here any more."""
+        self._forked.end()
         if self._programs is not None:
             shutil.rmtree(self._programs.folder, ignore_errors=True)
 
@@ -89,6 +92,7 @@ class Agent:
                 return b'{"killed": true}'
             assert self._programs is not None
             self._programs.restore()
+            order = self._forked.lend(order, remove_secrets(self._environment))
             guardian = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", self._guardian],
                 stdin=subprocess.PIPE,

@@ -63,7 +63,10 @@ def order(
         env["ANUBIS_PORTS"] = settings.ports
     variables, parameters = split_arguments(arguments)
     chosen = {**settings.env, **variables}
+    is_ours = program.file.suffix == ".py" and not settings.prefix
+    kit = (program.library or program.file.parent) / "kit"
     return {
+        "forks": str(kit / "forks.py") if machine.gpus > 1 and is_ours else "",
         "argv": [
             *settings.prefix,
             *program.argv(settings.python or machine.python, launcher),

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from anubis.reach.executors import guardian, machine, other_gpus, own_folder
+from anubis.reach.executors import forked_python, guardian, machine, other_gpus, own_folder
 from anubis.reach.executors import node_agent as agent_module
 from anubis.reach.executors.ray_link import (
     HEALTH_CHECKS,
@@ -186,7 +186,7 @@ def actor_on(request: StartAgent, package: Any, digest: str) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # nodes need no Anubis: its code travels in the actor
-    for module in (agent_module, guardian, machine, other_gpus, own_folder):
+    for module in (agent_module, forked_python, guardian, machine, other_gpus, own_folder):
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     # two groups of threads, so that it answers while programs run; ray's types know nothing of it
     groups: Any = {"concurrency_groups": {"control": PROGRAMS_AT_ONCE, "work": PROGRAMS_AT_ONCE}}

@@ -1,0 +1,140 @@
+"""Programs that a server forks end as those of an interpreter, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit import forks
+
+from anubis.reach.executors import guardian
+from anubis.reach.executors.forked_python import ForkedPython
+from tests.contract.conftest import BENCHMARKS
+from tests.patience import LIMIT_S, eventually
+
+SERVER = BENCHMARKS / "kit" / "forks.py"
+SAYS = "import sys; print('out', *sys.argv[1:], flush=True); print('err', file=sys.stderr); "
+LEAVES = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    open(sys.argv[1], "w").write(str(os.getpid()))
+    time.sleep(600)
+while not (os.path.exists(sys.argv[1]) and open(sys.argv[1]).read()):
+    time.sleep(0.01)
+"""
+SLEEPS = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+
+
+class Lent:
+    """A server that loads nothing, and orders that may use it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.forked = folder, ForkedPython()
+        self.loads_nothing = folder / "kit"
+        self.loads_nothing.mkdir()
+        quick = SERVER.read_text().replace("        load_torch()\n", "        load([])\n")
+        (self.loads_nothing / "forks.py").write_text(quick)
+        stand_in = (SERVER.parent / "forked_python").read_text()
+        (self.loads_nothing / "forked_python").write_text(stand_in)
+        (self.loads_nothing / "forked_python").chmod(0o755)
+
+    def order(self, text: str, *words: object, **env: str) -> dict:
+        program = self._folder / "program.py"
+        program.write_text(text)
+        argv = [sys.executable, str(program), *map(str, words)]
+        order = {"argv": argv, "env": env, "forks": str(self.loads_nothing / "forks.py")}
+        return self.forked.lend(order, os.environ)
+
+    def start(self, order: dict) -> subprocess.Popen:
+        first = order["env"].get("PYTHON_EXEC", sys.executable)
+        return subprocess.Popen(
+            [first, *order["argv"][1:]],
+            env={**os.environ, **order["env"]},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.fixture
+def lent(tmp_path: Path) -> Iterator[Lent]:
+    lent = Lent(tmp_path)
+    yield lent
+    lent.forked.end()
+
+
+def pid_in(file: Path) -> int:
+    assert eventually(lambda: file.exists() and file.read_text())
+    return int(file.read_text())
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("", 0), ("sys.exit(3)", 3), ("1 / 0", 1), ("import os; os.kill(os.getpid(), 11)", -11)],
+)
+def test_a_program_ends_as_by_an_interpreter(lent, end, code):
+    process = lent.start(lent.order(SAYS + end, "a", "b"))
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, out) == (code, "out a b\n")
+    assert err.startswith("err\n")
+
+
+def test_a_program_dies_with_its_requester_and_the_guardian_hears_that_it_has_gone(lent, tmp_path):
+    order = lent.order(SLEEPS, tmp_path / "pid")
+    process = lent.start(order)
+    pid = pid_in(tmp_path / "pid")
+    process.kill()
+    process.communicate()
+    assert guardian.stuck_forks(order["forks"]) == []
+    assert is_gone(pid)
+
+
+def test_what_a_program_leaves_behind_is_ended(lent, tmp_path):
+    process = lent.start(lent.order(LEAVES, tmp_path / "pid"))
+    process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
+    assert eventually(lambda: is_gone(pid_in(tmp_path / "pid")))
+
+
+def test_the_end_of_the_server_ends_its_programs(lent, tmp_path):
+    process = lent.start(lent.order(SLEEPS, tmp_path / "pid"))
+    pid = pid_in(tmp_path / "pid")
+    lent.forked.end()
+    process.communicate(timeout=LIMIT_S)
+    assert process.returncode == -signal.SIGKILL
+    assert eventually(lambda: is_gone(pid))
+
+
+def test_without_a_server_the_stand_in_is_the_interpreter(lent):
+    order = lent.order(SAYS)
+    lent.forked.end()
+    process = lent.start(order)
+    assert process.communicate(timeout=LIMIT_S) == ("out\n", "err\n")
+    assert guardian.stuck_forks(order["forks"]) == []
+
+
+def test_a_program_with_other_libraries_is_started_by_itself(lent):
+    assert lent.order(SAYS)["forks"].startswith("@anubis-")
+    assert lent.order(SAYS, LD_PRELOAD="other.so")["forks"] == ""
+
+
+def test_a_stranger_is_none_of_ours():
+    class Line:
+        def getsockopt(self, *_: int) -> bytes:
+            return struct.pack("3i", 1, os.geteuid() + 1, 0)
+
+    assert not forks.is_ours(Line())
