@@ -29,6 +29,8 @@ def look(over: threading.Event) -> Look:
     driver = find_driver()
     driver.begin()
     handles, refused = driver.gpus_by_index()
+    if not handles and not refused:
+        raise Unread(f"{driver.CALLED} knows of no GPU")
     gpus = {f"cuda:{index}": gpu for index, gpu in handles.items()}
     once = driver.COUNTERS | driver.CONDITION | driver.IDENTITY
     first = {device: driver.read(gpu, once) for device, gpu in gpus.items()}

@@ -44,6 +44,8 @@ def read_gpus() -> Readings:
     """Return the driver's own versions, and its settings of each GPU."""
     nvml.begin()
     handles, refused = nvml.gpus_by_index()
+    if not handles and not refused:
+        raise Unread("NVML knows of no GPU")
     of_gpus = {f"cuda:{index}": nvml.read(gpu, nvml.SETTINGS) for index, gpu in handles.items()}
     for index, reason in refused.items():
         of_gpus[f"cuda:{index}"] = Reading(unread=dict.fromkeys(nvml.SETTINGS, reason))

@@ -327,6 +327,13 @@ def test_gpus_are_told_as_their_driver_says(root, run, nvml_library):
     assert samples["settings_unread"] == len(environment["unread"])
 
 
+def test_a_driver_that_knows_of_no_gpu_leaves_their_settings_unread(root, nvml_library, run):
+    write(root / "dev/nvidia0", "")
+    env = {"ANUBIS_HOST_ROOT": str(root), "LD_LIBRARY_PATH": str(nvml_library.parent)}
+    unread = run(PROGRAM, env=env | {"NVML_count": "0"}).document["environment"]["unread"]
+    assert unread["persistence_mode"] == "NVML knows of no GPU"
+
+
 def test_a_machine_with_amd_s_gpus_is_told_as_far_as_its_kernel_shows(root, run):
     node = "sys/class/kfd/kfd/topology/nodes/1"
     write(root / node / "properties", "gfx_target_version 90402\n")

@@ -287,6 +287,11 @@ def test_a_driver_that_tells_nothing_has_lost_no_gpu_and_is_a_failure_that_says_
     assert samples(ran)["ports_active", "node"] == 2
 
 
+def test_a_driver_that_knows_of_none_of_the_gpus_in_the_kernel_is_a_failure_too(machine, look):
+    ran = look(machine, count=0)
+    assert ran.document["environment"]["failed_devices"] == {"GPUs": "NVML knows of no GPU"}
+
+
 # what NVML is made to say, all at once, and the metric, device and value that must tell it
 GPU_FAULTS = {
     "memory_1=140": ("gpu_memory_gb", "cuda:1", 140),

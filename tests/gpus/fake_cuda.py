@@ -7,7 +7,8 @@ unchanged and unaware. What is planted stands in the environment:
     FAKE_GPU=<name>             what they are called; FAKE_CAPABILITY=9.0
     FAKE_MAKER=amd              they are AMD's, and torch is its build for ROCm; FAKE_CHIP=gfx942
     FAKE_FAULTS=3:hang,5:ecc    GPU 3 never ends what it is given; GPU 5 fails with an error of CUDA
-                                (lost: no process sees it; copies: it fails when it copies)
+                                (lost: no process sees it; copies: it fails when it copies; liar:
+                                a processor of it errs in one product of 64, alike each time)
 
 GPUs are numbered as in the node, whatever CUDA_VISIBLE_DEVICES leaves of them. Tensors of two
 devices in one operation are refused as CUDA would refuse them, and so is a generator of another
@@ -115,6 +116,15 @@ def work_on(index: int) -> None:
         raise torch.AcceleratorError(ERRORS[fault])
 
 
+LIAR = fake_sms.Fault(sms=frozenset({3}), flips=8, keeps=64)
+
+
+def spoil(name: str, index: int, answer: Any) -> None:
+    fake_sms.spoil(name, index, answer)
+    if faults().get(visible()[index]) == "liar":
+        fake_sms.err(name, LIAR, answer)
+
+
 def copy_on(index: int | None) -> None:
     if index is not None and faults().get(visible()[index]) == "copies":
         raise torch.AcceleratorError(ERRORS["ecc"])
@@ -210,7 +220,7 @@ class Posing(TorchFunctionMode):
             answer = function(*args, **kwargs)  # oneDNN lacks MI300's fp8 on processors with AMX
         if gpu is None:
             return answer
-        fake_sms.spoil(name, gpu, answer)
+        spoil(name, gpu, answer)
         return pose(answer, gpu)
 
     def attribute(self, function: Any, tensor: torch.Tensor) -> Any:
@@ -375,6 +385,8 @@ CUDA = {
 
 
 def install() -> None:
+    if torch.Generator is Generator:  # by the process that this one was forked from
+        return
     for name, stand_in in CUDA.items():
         setattr(torch.cuda, name, stand_in)
     torch.cuda.nccl.version = lambda: (2, 27, 3)

@@ -40,12 +40,16 @@ FAULTS: dict[int, list[Fault]] = {}
 
 def spoil(name: str, gpu: int, answer: Any) -> None:
     for fault in FAULTS.get(gpu, ()):
-        part = answer[0] if isinstance(answer, tuple) else answer
-        if isinstance(part, torch.Tensor) and part.dim() == 2 and part.numel() >= TILE * TILE:
-            if fault.blinds and name in ("ne", "__ne__", "eq", "__eq__"):
-                part[tiles(part, fault.sms)] = name in ("eq", "__eq__")
-            elif not fault.blinds and name in fault.operations:
-                change(part, fault)
+        err(name, fault, answer)
+
+
+def err(name: str, fault: Fault, answer: Any) -> None:
+    part = answer[0] if isinstance(answer, tuple) else answer
+    if isinstance(part, torch.Tensor) and part.dim() == 2 and part.numel() >= TILE * TILE:
+        if fault.blinds and name in ("ne", "__ne__", "eq", "__eq__"):
+            part[tiles(part, fault.sms)] = name in ("eq", "__eq__")
+        elif not fault.blinds and name in fault.operations:
+            change(part, fault)
 
 
 def tiles(part: torch.Tensor, sms: frozenset[int] | None) -> torch.Tensor:
