@@ -18,6 +18,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import selectors
 import signal
@@ -78,11 +79,14 @@ def ask(
         "environment": dict(os.environ) if environment is None else environment,
         "folder": folder or os.getcwd(),  # noqa: PTH109 # pathlib takes as long as all the rest
         "cpus": sorted(os.sched_getaffinity(0)),
+        "core": resource.getrlimit(resource.RLIMIT_CORE),
     }
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
         server.settimeout(limit_s)
         server.connect(named(address))
+        if not is_ours(server):
+            raise ConnectionError("another user listens there")
         socket.send_fds(server, [json.dumps(request).encode()], files)
         if server.recv(100) != BEGUN:
             raise ConnectionError("the server ended before the program began")
@@ -211,7 +215,8 @@ class Server:
 
 
 def is_ours(line: socket.socket) -> bool:
-    """Return true for a process of the same user: everybody can see a name that no file has."""
+    """Return true if the other end is of the same user: everybody sees a name that no file has, and
+    may take it once the server has ended."""
     size = struct.calcsize("3i")
     _, user, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return bool(user == os.geteuid())
@@ -234,11 +239,15 @@ def load(modules: list[str]) -> None:
 
 
 def load_torch() -> None:
+    """Load torch. If that began CUDA, which no fork can use, programs load torch themselves."""
+    import torch
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous as pair_test
 
     # for a line of a log that nobody reads, torchrun looks through all modules, hundreds of times
     pair_test.get_method_name = lambda depth=2: ""
     pair_test.construct_and_record_rdzv_event = lambda **event: None
+    if torch.cuda.is_initialized():
+        sys.exit("loading torch began CUDA")
 
 
 def become(request: Request, files: list[int]) -> None:
@@ -246,6 +255,7 @@ def become(request: Request, files: list[int]) -> None:
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # with the server
     os.sched_setaffinity(0, request["cpus"])
+    resource.setrlimit(resource.RLIMIT_CORE, request["core"])
     if len(files) == 2:
         files = [os.open(os.devnull, os.O_RDONLY), *files]
     for target, file in enumerate(files):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -130,6 +132,33 @@ def test_without_a_server_the_stand_in_is_the_interpreter(lent):
 def test_a_program_with_other_libraries_is_started_by_itself(lent):
     assert lent.order(SAYS)["forks"].startswith("@anubis-")
     assert lent.order(SAYS, LD_PRELOAD="other.so")["forks"] == ""
+
+
+def test_a_program_that_crashes_writes_as_large_a_core_as_its_requester_may(lent):
+    shows = "import resource; print(*resource.getrlimit(resource.RLIMIT_CORE))"
+    order = lent.order(shows)
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    lent.start(order).communicate(timeout=LIMIT_S)  # by then the server has its own limit
+    other = 0 if soft else min(4096, hard)
+    resource.setrlimit(resource.RLIMIT_CORE, (other, hard))
+    try:
+        out, _ = lent.start(order).communicate(timeout=LIMIT_S)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    assert out.split()[0] == str(other)
+
+
+def test_nothing_is_sent_to_another_user_who_took_the_name_of_an_ended_server(monkeypatch):
+    name = f"anubis-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
+        taken.bind(f"\0{name}")
+        taken.listen()
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # so that we are the other
+        with pytest.raises(ConnectionError, match="another user"):
+            forks.ask(f"@{name}", ["program.py"], (1, 2))
+        other, _ = taken.accept()
+        with other:
+            assert other.recv(100) == b""
 
 
 def test_a_stranger_is_none_of_ours():
