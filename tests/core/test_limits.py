@@ -99,6 +99,20 @@ def test_an_error_that_all_nodes_have_is_none_the_less_one():
     assert {node.judgement for node in found.nodes} == {D}
 
 
+def test_the_gpu_that_computes_other_numbers_is_named_before_what_it_has_wrong():
+    wrong = lambda n: alike(n) | ({("errors", "cuda:1"): [9]} if n == "n2" else {})  # noqa: E731
+    done = measured(the_plan := planned(4), wrong)
+    notes = {"n2": {"digests": {"cuda:1": {"exp": "odd"}}}}
+    usual = {"digests": {"cuda:1": {"exp": "usual"}}}
+    done = [
+        replace(run, result=replace(run.result, environment=notes.get(name, usual)))
+        for run in done
+        for name in run.step.participants
+    ]
+    found, _ = judged(the_plan, [*done, *done], NO_ERRORS)
+    assert [node.code for node in found.nodes if node.judgement is D] == ["FACTS.DIGEST.GPU"]
+
+
 def test_the_fleet_learns_nothing_of_facts():
     _, (criteria,) = judged(the_plan := planned(4), measured(the_plan, alike), NO_ERRORS)
     assert [criterion.key.metric for criterion in criteria.criteria] == ["rate"]

@@ -35,6 +35,7 @@ from anubis.core.campaign.state_machine import (
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
 from anubis.reach.executors import (
+    forked_python,
     guardian,
     machine,
     node_agent,
@@ -829,7 +830,7 @@ def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() ->
 
 
 def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:
-    sent = (guardian, machine, other_gpus, own_folder)
+    sent = (forked_python, guardian, machine, other_gpus, own_folder)
     travellers = {module.__name__ for module in sent}
     for module in (node_agent, *sent, ray_node):
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):

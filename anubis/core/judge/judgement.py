@@ -93,7 +93,8 @@ def assess(
     """
     measured, executions = list(measured), list(executions)
     shared = _shared_cables(plan, measured)
-    alone: list[Verdict] = []
+    # first: which GPU or place it is says more than each number that it has wrong
+    alone: list[Verdict] = judge_odd_numbers(executions)
     batch_verdicts: list[BatchVerdict] = []
     to_confirm: set[tuple[str, Workload]] = set()
     for verdicts in _judge_each_key(measured, plan, tuple(criteria), limits, taught_here, shared):
@@ -103,7 +104,6 @@ def assess(
     batch, single = judge_settings(settings_of(executions, plan), expectations, before)
     batch_verdicts += batch
     alone += single
-    alone += judge_odd_numbers(executions)
     alone += judge_unmeasured(executions, plan, lost)
     alone += judge_silent_rails(executions, plan)
     alone += judge_unusable(executions, plan)
