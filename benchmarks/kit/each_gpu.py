@@ -58,6 +58,7 @@ def each_gpu(
             from kit.numa import stay_near_gpu
 
             stay_near_gpu(0)
+            count_cpus_again()
             measure(report, **parameters)
             report.note(host_peak_bytes={"cuda:0": host_memory.peak_bytes()})
             if late_s := STARTS.late_s:
@@ -71,6 +72,13 @@ def each_gpu(
             measure_host(report, **parameters)
 
     return measure_all
+
+
+def count_cpus_again() -> None:
+    """Let torch take the CPUs that are left to this process, if it was loaded before (forks.py)."""
+    torch = sys.modules.get("torch")
+    if torch and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
 
 
 def measured_apart(report: contract.Report, at_once: bool, host_bytes: int = 0) -> bool:
