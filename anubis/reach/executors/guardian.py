@@ -41,8 +41,8 @@ SECRET_URL = re.compile(r"://[^/\s@]*:[^/\s]*@")  # a user's password before the
 POD_VOLUMES = "/volumes/kubernetes.io~empty-dir/"  # below the folder that a kubelet has for a pod
 LONGEST_WAIT_S = 3600.0  # the kernel takes no time limit of weeks
 KILL_PATIENCE_S = 5.0  # after SIGKILL; what is still there then is stuck in the kernel
-# from its limit to its report: looking who is on the GPUs takes 16, killing 5, last words 2
-REPORT_PATIENCE_S = 25.0
+# from its limit to its report: asking who is on the GPUs takes 16, killing 5, forks 10, words 2
+REPORT_PATIENCE_S = 35.0
 INATTENTIVE_S = 5.0  # its parent looks every second, unless something stops it
 
 libc = ctypes.CDLL(None, use_errno=True)
