@@ -161,3 +161,13 @@ def test_a_majority_is_more_than_half_of_at_least_three(texts):
         assert usual is not None
         assert [usual.text] == (expected or [None])
         assert usual.voters == len(texts)
+
+
+def test_advice_of_all_nodes_is_one_sentence_and_no_defect():
+    kinds = {"cuda:0": "data centre", "cuda:1": "data centre"}
+    nodes = [node(f"n{i}", mode=dict.fromkeys(kinds, "off"), gpu_kind=kinds) for i in range(3)]
+    rule = Expectation(setting="mode", equals=("on",), is_advice=True, source="release 7")
+    batches, alone = judge_settings(nodes, [rule])
+    (advice,) = [batch for batch in batches if batch.code == "ADVISED"]
+    assert not alone
+    assert (advice.reason, len(advice)) == ('is "off", better "on" (release 7)', 6)
