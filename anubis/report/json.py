@@ -23,6 +23,7 @@ VERSIONS: dict[str, int] = {
     "risk": 2,
     "run": 2,
     "score": 2,
+    "suspicion": 2,
     "watch": 2,
 }
 PLAIN = {str, int, bool, type(None)}  # what JSON has as well

@@ -33,6 +33,7 @@ PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 SCALED = ("B", "B/s", "packets/s")
 FIGURE_AND_UNIT = re.compile(r"(\d) (%|[kMGT]?(?:B/s|B|packets/s)|W|C|MHz)(?!\w)")
 RULES = {
+    Sign.CONTRAST: "left its peers by more than is usual in this job",
     Sign.UNLIKE_PEERS: "denoised windows lie apart from those of its peers",
     Sign.OUTLIER: "beyond mean + 2 deviations of its peers for ten minutes",
     Sign.VANISHED: "reports no more, while its peers do",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from watched import CPU, DUTY, START, StandIn, healthy, set_values
@@ -13,6 +15,7 @@ from anubis.core.watch.telemetry import Side
 from anubis.core.watch.watch_settings import PUBLISHED, WatchSettings
 
 SETTINGS = WatchSettings()
+MODEL_ONLY = WatchSettings(contrast=False)
 
 
 def looked(telemetry, settings=SETTINGS, **more):
@@ -36,24 +39,26 @@ def test_a_job_whose_nodes_are_alike_names_nobody(nodes):
 
 
 @pytest.mark.parametrize("nodes", [4, 8, 20])
-def test_a_node_that_left_its_peers_is_named_since_the_second_at_which_it_did(nodes):
-    result = looked(set_values(healthy(nodes), "cpu_use", "n2", 500, 900, 3.0))
+@pytest.mark.parametrize(("rule", "limit"), [(Sign.CONTRAST, 2.0), (Sign.UNLIKE_PEERS, 3.0)])
+def test_a_node_that_left_its_peers_is_named_since_the_second_at_which_it_did(nodes, rule, limit):
+    settings = WatchSettings(contrast=rule is Sign.CONTRAST)
+    result = looked(set_values(healthy(nodes), "cpu_use", "n2", 500, 900, 3.0), settings)
     (suspicion,) = result.suspicions
     (deviation,) = suspicion.deviations
     assert suspicion.node == "n2"
     assert suspicion.since == deviation.since == START + 500
     assert deviation.until == START + 899
-    assert (deviation.metric, deviation.sign) == ("cpu_use", Sign.UNLIKE_PEERS)
+    assert (deviation.metric, deviation.sign) == ("cpu_use", rule)
     assert (deviation.side, deviation.value) == (Side.LOW, 3.0)
     assert deviation.peers == pytest.approx(40, abs=1)
     assert deviation.effect == pytest.approx(0.37, abs=0.01)
-    assert deviation.score > deviation.threshold == 3.0
+    assert deviation.score > deviation.threshold == limit
 
 
 def test_a_window_more_or_less_decides_on_continuity():
     # 240 windows of 8 samples span 247 s; all of each window is apart
-    assert named(set_values(healthy(), "cpu_use", "n2", 900 - 247, 900, 3.0)) == ["n2"]
-    strict = WatchSettings(min_effect=0.36)  # so that a window is apart only as a whole
+    assert named(set_values(healthy(), "cpu_use", "n2", 900 - 247, 900, 3.0), MODEL_ONLY) == ["n2"]
+    strict = replace(MODEL_ONLY, min_effect=0.36)  # so that a window is apart only as a whole
     assert named(set_values(healthy(), "cpu_use", "n2", 900 - 247, 900, 3.0), strict) == ["n2"]
     assert not named(set_values(healthy(), "cpu_use", "n2", 900 - 246, 900, 3.0), strict)
 
@@ -69,7 +74,7 @@ def test_continuity_is_a_time_whatever_the_interval_of_the_scrapes():
 def test_the_first_metric_in_the_order_of_the_model_names_the_node():
     telemetry = set_values(healthy(), "gpu_duty", "n2", 500, 900, 0.0)
     set_values(telemetry, "cpu_use", "n2", 520, 900, 3.0)
-    (suspicion,) = looked(telemetry).suspicions
+    (suspicion,) = looked(telemetry, MODEL_ONLY).suspicions
     assert [deviation.metric for deviation in suspicion.deviations] == ["cpu_use", "gpu_duty"]
     assert [deviation.since - START for deviation in suspicion.deviations] == [520, 500]
 

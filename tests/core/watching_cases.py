@@ -55,6 +55,7 @@ def _settings(random):
         candidates=str(random.choice(["all", "largest"])),
         denoised=bool(random.random() < 0.5),
         concatenated=bool(random.random() < 0.15),
+        contrast=False,
         returns=bool(random.random() < 0.8),
         patience=float(random.choice([0.0, 1 / 12, 1 / 8, 1 / 4])),
     )

@@ -1089,7 +1089,9 @@ def test_the_rule_that_needs_an_hour_speaks_in_the_round_by_what_each_look_leave
     began = site.now
     begin(site, "a", *nodes, at=began)
     watching = by(SlowlyLess(nodes[3], nodes, began))
-    watching = replace(watching, settings=replace(watching.settings, min_effect=0.2))
+    watching = replace(
+        watching, settings=replace(watching.settings, min_effect=0.2, contrast=False)
+    )
     named = {}
     for minutes in range(16, 112, 8):
         site.now = began + 60 * minutes

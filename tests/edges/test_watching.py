@@ -81,7 +81,7 @@ class Reported(Planted):
 
 def test_a_job_that_is_followed_is_asked_for_what_is_new_and_its_outliers_are_heard_for_an_hour():
     telemetry = falling(since=490, to=32.0, points=600, step_s=10.0)
-    blunt = replace(watching().settings, min_effect=0.2)
+    blunt = replace(watching().settings, min_effect=0.2, contrast=False)
     by = replace(watching(), source=Reported(telemetry), settings=blunt)
     memory = JobMemory(by)
     suspects = []
@@ -102,7 +102,7 @@ def test_where_more_than_an_hour_is_known_the_rule_of_ten_minutes_looks_as_well(
     telemetry = falling(since=480, to=32.0, points=600, step_s=10.0)
     values = telemetry.values.copy()
     values[1, 3, 480:] += np.random.default_rng(2).normal(0, 0.5, 120).astype(np.float32)
-    by = replace(watching(), settings=replace(watching().settings, min_effect=0.2))
+    by = replace(watching(), settings=replace(watching().settings, min_effect=0.2, contrast=False))
     (suspicion,) = look_at(replace(telemetry, values=values), by).suspicions
     assert suspicion.node == "n3"
     assert {d.sign.value for d in suspicion.deviations} == {"outlier"}

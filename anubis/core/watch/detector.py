@@ -1,9 +1,10 @@
 """One look at a running job: finds the nodes that left their peers and did not return.
 
-Minder's rule (NSDI '25): metric by metric the windows of all nodes are denoised and compared; a
-node that is far from the others for minutes is named by the first metric that fires. Added here:
-thresholds by the number of nodes, a least effect, peer groups, several faulty nodes, series that
-vanish, and a distinction of faults from jitters and roles.
+First each node is measured by the job's own past (`contrast.py`), which no model of another site
+can mislead. Then Minder's rule (NSDI '25) adds what it finds: metric by metric the windows of all
+nodes are denoised and compared; a node that is far from the others for minutes is named by the
+first metric that fires. Added here: thresholds by the number of nodes, a least effect, peer groups,
+several faulty nodes, series that vanish, and a distinction of faults from jitters and roles.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import numpy as np
 
 from anubis.core.arrays import Ints
 from anubis.core.watch.comparisons import AnswersForMetrics, Comparison
+from anubis.core.watch.contrast import TIMES, Contrast, contrasts
 from anubis.core.watch.departures import Departure
 from anubis.core.watch.deviations import Deviations
-from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Suspicion
+from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
 from anubis.core.watch.scaling import Span, span_of
 from anubis.core.watch.search import Run, runs
 from anubis.core.watch.silences import cut_at_stop, silences
@@ -52,6 +54,7 @@ def look(
         evidence=Deviations(telemetry=telemetry, spans=spans, settings=settings),
     )
     looking.name_vanished(silence.vanished)
+    looking.name_contrasting()
     looking.name_unlike()
     looking.remark_unsteady()
     return Look(
@@ -175,6 +178,16 @@ class _Left:
         return self.comparison.first + self.run.last + self.comparison.settings.window - 1
 
 
+@dataclass(frozen=True)
+class _Contrasting:
+    """A contrast in a metric among peers, and the departure from them."""
+
+    metric: int
+    peers: Ints
+    contrast: Contrast
+    departure: Departure
+
+
 @dataclass(kw_only=True)
 class _Looking:
     telemetry: Telemetry
@@ -203,6 +216,44 @@ class _Looking:
         )
         peers = _exclude(group, self.suspected)
         return self.evidence.elsewhere(None, peers, row, first, last)
+
+    def name_contrasting(self) -> None:
+        """Suspect nodes by the job's own past: first those that are apart as faults are."""
+        found = list(self._contrasting()) if self.settings.contrast else []
+        found.sort(key=lambda one: (not one.contrast.as_faults_do, -one.contrast.score))
+        for one in found:
+            row, metric, left = one.contrast.row, one.metric, one.departure
+            if row not in self.suspected and self._may_suspect():
+                names_it = self.evidence.deviation(
+                    metric, left, one.contrast.score, TIMES, sign=Sign.CONTRAST
+                )
+                elsewhere = self.evidence.elsewhere(
+                    metric, one.peers, row, left.since, one.contrast.last
+                )
+                self._suspect(row, (names_it, *elsewhere))
+
+    def _contrasting(self) -> Iterator[_Contrasting]:
+        """Contrasts that are in the judged time, of nodes that left their peers for good."""
+        judged = {row: one.first for one in self.comparisons for row in one.metrics}
+        for metric, first in judged.items():
+            for group in self.groups:
+                peers = _exclude(group, self.suspected)
+                for one in self._contrasts(metric, peers):
+                    left = self.evidence.departure(metric, peers, one.row, one.first, one.last)
+                    gone = left and not (left.returned or left.always)
+                    if left and gone and one.last >= first:
+                        yield _Contrasting(metric, peers, one, left)
+
+    def _contrasts(self, metric: int, peers: Ints) -> list[Contrast]:
+        return contrasts(
+            self.telemetry.values[metric],
+            self.telemetry.metrics[metric],
+            self.evidence.spans[metric],
+            peers,
+            needed_s=self.needed * self.telemetry.step_s,
+            step_s=self.telemetry.step_s,
+            most=self.settings.limit(len(peers)),
+        )
 
     def name_unlike(self) -> None:
         """Suspect nodes one by one: without those already named, others stand out more."""

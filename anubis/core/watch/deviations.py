@@ -47,11 +47,16 @@ class Deviations:
         return left.distance / width if width > 0 else 0.0
 
     def deviation(
-        self, metric: int, left: Departure, score: float = 0.0, threshold: float = 0.0
+        self,
+        metric: int,
+        left: Departure,
+        score: float = 0.0,
+        threshold: float = 0.0,
+        sign: Sign = Sign.UNLIKE_PEERS,
     ) -> Deviation:
         watched = self.telemetry.metrics[metric]
         return Deviation(
-            sign=Sign.UNLIKE_PEERS,
+            sign=sign,
             metric=watched.name,
             family=watched.family,
             since=float(self.telemetry.times[left.since]),

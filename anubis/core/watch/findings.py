@@ -12,6 +12,7 @@ from anubis.core.watch.telemetry import Side
 class Sign(StrEnum):
     """The rule that found a node unlike its peers."""
 
+    CONTRAST = "contrast"  # it left its peers by more than is usual in this job
     UNLIKE_PEERS = "unlike-peers"  # Minder's: its denoised windows are apart for minutes
     OUTLIER = "outlier"  # Aegis': beyond mean + 2 deviations for all of ten minutes
     VANISHED = "vanished"  # its series ended while its peers' continued

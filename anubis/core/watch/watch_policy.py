@@ -30,7 +30,11 @@ class WatchPolicy:
     """The time without work on any of its nodes after which a job counts as making no progress.
     Less than 20 minutes; 0: never."""
     min_effect: float = WatchSettings.min_effect
-    """The least distance from its peers, as a share of a metric's range."""
+    """The least distance from its peers, as a share of a metric's range, that counts for the watch
+    model."""
+    contrast: bool = WatchSettings.contrast
+    """Whether nodes are first measured by the job's own past. False: the watch model alone names
+    them."""
     distance: Distance = WatchSettings.distance
     """How windows are compared: l2, l1 or chebyshev."""
     categories: Mapping[str, str] = field(default_factory=dict)
@@ -55,5 +59,6 @@ class WatchPolicy:
             continuity_s=self.continuity_s,
             stalled_s=self.stalled_s,
             min_effect=self.min_effect,
+            contrast=self.contrast,
             distance=self.distance,
         )

@@ -34,6 +34,7 @@ class WatchSettings:
     candidates: Literal["all", "largest"] = "all"  # nodes that stand out of a window
     denoised: bool = True
     concatenated: bool = False  # the windows of all metrics compared as one
+    contrast: bool = True  # nodes are named by the job's own past, before the watch model is asked
     returns: bool = True  # a node that returned, or was always apart, is no suspect
 
     def __post_init__(self) -> None:
@@ -70,5 +71,10 @@ def windows_in(seconds: float, step_s: float) -> int:
 # Minder's rule as published: no least effect, one candidate a window, no patience, and nodes
 # that returned are suspects
 PUBLISHED = WatchSettings(
-    continuity_ended_s=None, patience=0.0, min_effect=0.0, candidates="largest", returns=False
+    continuity_ended_s=None,
+    patience=0.0,
+    min_effect=0.0,
+    candidates="largest",
+    contrast=False,
+    returns=False,
 )

@@ -1,0 +1,145 @@
+"""Finds nodes that left their peers, measured by the job's own past: needs no watch model.
+
+In blocks of eight seconds a node's contrast is its difference from the median of its peers. A node
+is apart if its contrast, and the change of its contrast since the first minutes, are on one side
+and exceed twice what is usual for it and for its peers, for all of the continuity. If more nodes
+are apart than one look may suspect, the job works so, and none is named; nor is a node without a
+past.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.arrays import Flags, Floats, Floats32, Ints
+from anubis.core.watch.medians import medians
+from anubis.core.watch.scaling import Span
+from anubis.core.watch.telemetry import Side, WatchedMetric
+
+BLOCK_S = 8.0  # as long as a window of samples a second
+PAST = 1 / 3  # of what is known: what the last look could not name yet began after it
+LEAST_PAST = 8  # blocks: fewer do not show what is usual
+USUAL = 0.95  # quantile of a node's changes in its past
+TIMES = 2.0  # a change must exceed the usual ones so many times: four deviations of even noise
+OF_RANGE = 0.01  # of the metric's range: less is rounding
+OF_LEVEL = 0.15  # of its peers' level: less holds up no job
+BUSIER = ("cpu",)  # families in which a fault may show on the other side: a processor taken away
+STEADY = 0.95  # share of the blocks in which it must be apart, without those in which all pause
+AT_WORK = 0.75  # share of the blocks that must not be pauses
+ROUNDING = 1e-9
+SIDES = {-1: Side.LOW, 1: Side.HIGH}
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A node that is apart in a metric, between two points of the telemetry."""
+
+    row: int
+    first: int
+    last: int
+    score: float  # its median change, in usual ones
+    as_faults_do: bool  # on the side on which faults are expected
+
+
+def contrasts(
+    values: Floats32,
+    metric: WatchedMetric,
+    span: Span,
+    peers: Ints,
+    needed_s: float,
+    step_s: float,
+    most: int,
+) -> list[Contrast]:
+    """Nodes among `peers` that are apart for so many seconds, if they are not more than `most`.
+    `values`: nodes x times."""
+    size = max(1, round(BLOCK_S / step_s))
+    needed = math.ceil(needed_s / (size * step_s) - ROUNDING)
+    blocks, begin = _blocks(values[peers], size)
+    changes, limits, pauses = _changes(blocks, metric, span)
+    found = []
+    for sign, side in SIDES.items():
+        as_faults_do = metric.fault in (Side.EITHER, side)
+        if not as_faults_do and metric.family not in BUSIER:
+            continue
+        beyond = sign * changes > limits
+        counted = np.isfinite(changes) & (beyond | ~pauses)
+        runs = list(_runs(beyond, counted, needed))
+        for row, first, last in runs if len(runs) <= most else ():
+            excess = (sign * changes / limits)[row, first : last + 1]
+            found.append(
+                Contrast(
+                    row=int(peers[row]),
+                    first=begin + first * size,
+                    last=begin + (last + 1) * size - 1,
+                    score=TIMES * float(np.nanmedian(excess)),
+                    as_faults_do=as_faults_do,
+                )
+            )
+    return found
+
+
+def _blocks(values: Floats32, size: int) -> tuple[Floats, int]:
+    """Means of blocks, nodes x blocks, NaN if half of the samples are missing; and the first point
+    of the first block. The last block ends with the last point."""
+    nodes, points = values.shape
+    begin = points % size
+    cut = values[:, begin:].reshape(nodes, (points - begin) // size, size)
+    finite, ones = np.isfinite(cut), np.ones(size, dtype=np.float32)
+    if finite.all():
+        return (cut @ ones).astype(np.float64) / size, begin
+    known = finite.astype(np.float32) @ ones
+    sums = (np.where(finite, cut, np.float32(0)) @ ones).astype(np.float64)
+    return np.where(known * 2 > size, sums / np.maximum(known, 1), np.nan), begin
+
+
+def _changes(blocks: Floats, metric: WatchedMetric, span: Span) -> tuple[Floats, Floats, Flags]:
+    """The smaller of contrast and change of each node and block, signed; the limits of it; and the
+    blocks in which the peers do so little that less would not show."""
+    middle = medians(blocks)
+    contrast = blocks - middle
+    past = slice(0, int(PAST * blocks.shape[1]))
+    has_past = np.isfinite(contrast[:, past]).sum(axis=1) >= LEAST_PAST
+    own = np.where(has_past, quantiles(contrast[:, past], 0.5), np.nan)
+    change = contrast - own[:, None]
+    usual = quantiles(np.abs(change[:, past]), USUAL)
+    usual = np.maximum(usual, np.median(usual[has_past]) if has_past.any() else 0)
+    now = 1.4826 * np.nan_to_num(medians(np.abs(change)))  # a deviation, of even noise
+    level = quantiles(np.abs(middle)[None], 0.5)[0]
+    least = max(metric.floor, OF_RANGE * span.width, OF_LEVEL * float(level))
+    agreed = np.where(contrast * change > 0, np.minimum(np.abs(contrast), np.abs(change)), 0)
+    changes = np.where(np.isfinite(change), np.sign(change) * agreed, np.nan)
+    limits = np.maximum(TIMES * np.maximum(usual[:, None], now), least)
+    return changes, limits, (middle < 2 * limits) & (metric.fault is Side.LOW)
+
+
+def quantiles(values: Floats, share: float) -> Floats:
+    """Quantile of each row over its known values, 0 if there are none."""
+    ranked = np.sort(values, axis=1)  # NaN comes last
+    counts = np.isfinite(values).sum(axis=1)
+    places = np.maximum(np.ceil(share * counts).astype(np.int64) - 1, 0)
+    if not ranked.shape[1]:
+        return np.zeros(len(values))
+    return np.nan_to_num(np.take_along_axis(ranked, places[:, None], axis=1)[:, 0])
+
+
+def _runs(beyond: Flags, counted: Flags, needed: int) -> Iterator[tuple[int, int, int]]:
+    """The newest run of each node: its row, and the first and the last block."""
+    if beyond.shape[1] < needed:
+        return
+    fewest = AT_WORK * needed
+    fits = _sums(beyond, needed) >= STEADY * np.maximum(_sums(counted, needed), fewest)
+    for row in np.flatnonzero(fits.any(axis=1)):
+        last = int(np.flatnonzero(fits[row])[-1])
+        before = np.flatnonzero(~fits[row, :last])
+        first = int(before[-1]) + 1 if len(before) else 0
+        yield int(row), first, last + needed - 1
+
+
+def _sums(flags: Flags, needed: int) -> Ints:
+    so_far = np.cumsum(np.pad(flags, ((0, 0), (1, 0))), axis=1)
+    sums: Ints = so_far[:, needed:] - so_far[:, :-needed]
+    return sums

@@ -1,0 +1,163 @@
+"""Nodes that left their peers by the job's own past, without what a watch model would say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from watched import CPU, DUTY, PFC, StandIn, healthy, set_values
+
+from anubis.core.watch.contrast import contrasts, quantiles
+from anubis.core.watch.detector import look
+from anubis.core.watch.findings import Sign
+from anubis.core.watch.scaling import Span
+from anubis.core.watch.telemetry import Side
+from anubis.core.watch.watch_settings import WatchSettings
+
+BLIND = StandIn(threshold=1e9)  # a model by which nobody ever stands out
+
+
+def named(telemetry, **settings):
+    seen = look(telemetry, BLIND, WatchSettings(**settings))
+    assert {one.deviations[0].sign for one in seen.suspicions} <= {Sign.CONTRAST}
+    return [suspicion.node for suspicion in seen.suspicions]
+
+
+def little_used(**how):
+    """A job whose hosts use 8 % of their processors, as real ones do."""
+    telemetry = healthy(metrics=(CPU,), **how)
+    telemetry.values[:] = 8 + (telemetry.values - 40) / 4
+    return telemetry
+
+
+def contrasts_by_hand(values, metric, width, needed, most):
+    """The rule for one sample a second, a block and a node after the other."""
+    points = values.shape[1]
+    begins = range(points % 8, points, 8)
+    blocks = np.array([[np.mean(row[begin : begin + 8]) for begin in begins] for row in values])
+    middle = [np.median(column) for column in blocks.T]
+    past = len(begins) // 3
+    found = {}
+    own, usual = [], []
+    for row in blocks:
+        first = sorted(row[at] - middle[at] for at in range(past))
+        own.append(first[-(-past // 2) - 1])
+        moved = sorted(abs(row[at] - middle[at] - own[-1]) for at in range(past))
+        usual.append(moved[int(np.ceil(0.95 * past)) - 1])
+    level = sorted(map(abs, middle))[-(-len(middle) // 2) - 1]
+    for sign in (-1, 1):
+        if metric.fault is not (Side.LOW if sign < 0 else Side.HIGH) and metric.family != "cpu":
+            continue
+        apart = {}
+        for number, row in enumerate(blocks):
+            beyond, counts = [], []
+            for at, value in enumerate(row):
+                now = np.median([abs(blocks[i, at] - middle[at] - own[i]) for i in range(len(own))])
+                noise = 2 * max(usual[number], np.median(usual), 1.4826 * now)
+                limit = max(noise, metric.floor, 0.01 * width, 0.15 * level)
+                gap, change = value - middle[at], value - middle[at] - own[number]
+                beyond.append(sign * gap > limit and sign * change > limit)
+                pause = metric.fault is Side.LOW and middle[at] < 2 * limit
+                counts.append(beyond[-1] or not pause)
+            for end in range(needed, len(row) + 1):
+                counted = max(sum(counts[end - needed : end]), 0.75 * needed)
+                if sum(beyond[end - needed : end]) >= 0.95 * counted:
+                    apart[number] = end
+        if len(apart) <= most:
+            found.update({(number, sign): end for number, end in apart.items()})
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_contrasts_are_those_of_a_block_and_a_node_after_the_other(seed):
+    dice = np.random.default_rng(seed)
+    metric = (CPU, DUTY, PFC)[seed % 3]
+    values = dice.normal(40, dice.choice([0.5, 4]), (int(dice.integers(4, 9)), 403))
+    for _ in range(2):
+        row, begin = dice.integers(len(values)), dice.integers(100, 330)
+        values[row, begin : begin + dice.integers(40, 300)] *= dice.choice([0.3, 0.7, 1.6, 4])
+    values[:, 360 : 360 + dice.integers(20)] = 1.0  # all pause
+    found = contrasts(
+        values.astype(np.float32),
+        metric,
+        Span(0, 100),
+        np.arange(len(values)),
+        needed_s=64.0,
+        step_s=1.0,
+        most=2,
+    )
+    by_hand = contrasts_by_hand(values.astype(np.float32), metric, 100, needed=8, most=2)
+    ends = {
+        (one.row, -1 if values[one.row, one.first : one.last].mean() < 40 else 1): one.last
+        for one in found
+    }
+    assert ends == {who: 403 % 8 + 8 * end - 1 for who, end in by_hand.items()}
+
+
+def test_quantiles_of_known_values_are_those_of_numpy():
+    values = np.random.default_rng(0).normal(size=(20, 31))
+    values[np.random.default_rng(1).random(values.shape) < 0.3] = np.nan
+    for share in (0.5, 0.95):
+        theirs = np.nanquantile(values, share, axis=1, method="inverted_cdf")
+        assert quantiles(values, share) == pytest.approx(theirs)
+
+
+def test_a_node_that_does_half_of_little_is_named():
+    telemetry = little_used()
+    telemetry.values[0, 2, 500:] /= 2
+    assert named(telemetry) == ["n2"]
+    assert named(telemetry, contrast=False) == []
+
+
+def test_a_pause_of_all_interrupts_nothing():
+    telemetry = set_values(healthy(), "cpu_use", "n2", 650, 900, 3.0)
+    for begin in (700, 800):
+        telemetry.series("cpu_use")[:, begin : begin + 15] = 1.0  # a checkpoint
+    assert named(telemetry) == ["n2"]
+
+
+def test_a_unit_or_a_site_of_another_size_changes_nothing():
+    telemetry = healthy(metrics=(PFC,))
+    set_values(telemetry, "pfc_tx", "n3", 500, 900, 500.0)
+    telemetry.values[:] *= 1e6
+    assert named(telemetry) == ["n3"]
+
+
+def test_what_several_nodes_do_alike_is_how_the_job_works():
+    telemetry = healthy()
+    for node in ("n1", "n4"):
+        set_values(telemetry, "cpu_use", node, 500, 900, 20.0)
+    assert named(telemetry) == []
+
+
+def test_a_node_that_always_differed_or_was_never_seen_with_its_peers_is_not_named():
+    assert named(set_values(healthy(), "cpu_use", "n2", 0, 900, 20.0)) == []
+    late = set_values(healthy(), "cpu_use", "n2", 0, 280, np.nan)
+    assert named(set_values(late, "cpu_use", "n2", 280, 900, 20.0)) == []
+
+
+def test_more_work_than_its_peers_do_is_no_fault_of_a_gpu_but_of_a_processor_taken_away():
+    assert named(set_values(healthy(), "gpu_duty", "n2", 500, 900, 120.0)) == []
+    assert named(set_values(healthy(), "cpu_use", "n2", 500, 900, 90.0)) == ["n2"]
+
+
+def test_a_node_that_was_always_restless_must_differ_by_more():
+    telemetry = healthy()
+    restless = np.random.default_rng(0).normal(0, 40, 900)
+    telemetry.series("cpu_use")[5] += restless
+    set_values(telemetry, "cpu_use", "n5", 500, 900, 25.0)
+    assert named(telemetry) == []
+    assert named(set_values(telemetry, "cpu_use", "n2", 500, 900, 25.0)) == ["n2"]
+
+
+@pytest.mark.parametrize("step_s", [1.0, 15.0, 30.0])
+def test_scrapes_of_any_interval_show_a_fault_of_four_minutes(step_s):
+    points = round(1200 / step_s)
+    telemetry = healthy(points=points, step_s=step_s)
+    assert named(telemetry) == []
+    last = -round(250 / step_s)
+    assert named(set_values(telemetry, "cpu_use", "n2", last, points, 20.0)) == ["n2"]
+
+
+def test_scrapes_too_seldom_for_a_past_name_nobody():
+    telemetry = healthy(points=20, step_s=60.0)
+    assert named(set_values(telemetry, "cpu_use", "n2", 10, 20, 20.0)) == []
