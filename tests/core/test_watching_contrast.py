@@ -83,7 +83,7 @@ def test_contrasts_are_those_of_a_block_and_a_node_after_the_other(seed):
         np.arange(len(values)),
         needed_s=64.0,
         step_s=1.0,
-        most=2,
+        limit=2,
     )
     by_hand = contrasts_by_hand(values.astype(np.float32), metric, 100, needed=8, most=2)
     ends = {

@@ -30,7 +30,7 @@ OF_LEVEL = 0.15  # of its peers' level: less holds up no job
 BUSIER = ("cpu",)  # families in which a fault may show on the other side: a processor taken away
 STEADY = 0.95  # share of the blocks in which it must be apart, without those in which all pause
 AT_WORK = 0.75  # share of the blocks that must not be pauses
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # so that 240.0000001 s are no block more than 240
 SIDES = {-1: Side.LOW, 1: Side.HIGH}
 
 
@@ -52,15 +52,15 @@ def contrasts(
     peers: Ints,
     needed_s: float,
     step_s: float,
-    most: int,
+    limit: int,
 ) -> list[Contrast]:
-    """Nodes among `peers` that are apart for so many seconds, if they are not more than `most`.
+    """Nodes among `peers` that are apart for so many seconds, if they are not more than `limit`.
     `values`: nodes x times."""
     size = max(1, round(BLOCK_S / step_s))
     needed = math.ceil(needed_s / (size * step_s) - ROUNDING)
     blocks, begin = _blocks(values[peers], size)
     changes, limits, pauses = _changes(blocks, metric, span)
-    found = []
+    results = []
     for sign, side in SIDES.items():
         as_faults_do = metric.fault in (Side.EITHER, side)
         if not as_faults_do and metric.family not in BUSIER:
@@ -68,9 +68,9 @@ def contrasts(
         beyond = sign * changes > limits
         counted = np.isfinite(changes) & (beyond | ~pauses)
         runs = list(_runs(beyond, counted, needed))
-        for row, first, last in runs if len(runs) <= most else ():
+        for row, first, last in runs if len(runs) <= limit else ():
             excess = (sign * changes / limits)[row, first : last + 1]
-            found.append(
+            results.append(
                 Contrast(
                     row=int(peers[row]),
                     first=begin + first * size,
@@ -79,7 +79,7 @@ def contrasts(
                     as_faults_do=as_faults_do,
                 )
             )
-    return found
+    return results
 
 
 def _blocks(values: Floats32, size: int) -> tuple[Floats, int]:
@@ -91,9 +91,9 @@ def _blocks(values: Floats32, size: int) -> tuple[Floats, int]:
     finite, ones = np.isfinite(cut), np.ones(size, dtype=np.float32)
     if finite.all():
         return (cut @ ones).astype(np.float64) / size, begin
-    known = finite.astype(np.float32) @ ones
+    counts = finite.astype(np.float32) @ ones
     sums = (np.where(finite, cut, np.float32(0)) @ ones).astype(np.float64)
-    return np.where(known * 2 > size, sums / np.maximum(known, 1), np.nan), begin
+    return np.where(counts * 2 > size, sums / np.maximum(counts, 1), np.nan), begin
 
 
 def _changes(blocks: Floats, metric: WatchedMetric, span: Span) -> tuple[Floats, Floats, Flags]:

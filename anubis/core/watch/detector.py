@@ -219,30 +219,36 @@ class _Looking:
 
     def name_contrasting(self) -> None:
         """Suspect nodes by the job's own past: first those that are apart as faults are."""
-        found = list(self._contrasting()) if self.settings.contrast else []
-        found.sort(key=lambda one: (not one.contrast.as_faults_do, -one.contrast.score))
-        for one in found:
-            row, metric, left = one.contrast.row, one.metric, one.departure
+        candidates = list(self._contrasting()) if self.settings.contrast else []
+        candidates.sort(
+            key=lambda candidate: (not candidate.contrast.as_faults_do, -candidate.contrast.score)
+        )
+        for candidate in candidates:
+            row, metric, left = candidate.contrast.row, candidate.metric, candidate.departure
             if row not in self.suspected and self._may_suspect():
                 names_it = self.evidence.deviation(
-                    metric, left, one.contrast.score, TIMES, sign=Sign.CONTRAST
+                    metric, left, candidate.contrast.score, TIMES, sign=Sign.CONTRAST
                 )
                 elsewhere = self.evidence.elsewhere(
-                    metric, one.peers, row, left.since, one.contrast.last
+                    metric, candidate.peers, row, left.since, candidate.contrast.last
                 )
                 self._suspect(row, (names_it, *elsewhere))
 
     def _contrasting(self) -> Iterator[_Contrasting]:
         """Contrasts that are in the judged time, of nodes that left their peers for good."""
-        judged = {row: one.first for one in self.comparisons for row in one.metrics}
+        judged = {
+            row: comparison.first for comparison in self.comparisons for row in comparison.metrics
+        }
         for metric, first in judged.items():
             for group in self.groups:
                 peers = _exclude(group, self.suspected)
-                for one in self._contrasts(metric, peers):
-                    left = self.evidence.departure(metric, peers, one.row, one.first, one.last)
+                for contrast in self._contrasts(metric, peers):
+                    left = self.evidence.departure(
+                        metric, peers, contrast.row, contrast.first, contrast.last
+                    )
                     gone = left and not (left.returned or left.always)
-                    if left and gone and one.last >= first:
-                        yield _Contrasting(metric, peers, one, left)
+                    if left and gone and contrast.last >= first:
+                        yield _Contrasting(metric, peers, contrast, left)
 
     def _contrasts(self, metric: int, peers: Ints) -> list[Contrast]:
         return contrasts(
@@ -252,7 +258,7 @@ class _Looking:
             peers,
             needed_s=self.needed * self.telemetry.step_s,
             step_s=self.telemetry.step_s,
-            most=self.settings.limit(len(peers)),
+            limit=self.settings.limit(len(peers)),
         )
 
     def name_unlike(self) -> None:
