@@ -36,6 +36,25 @@ def test_nothing_is_said_of_a_gpu_that_is_not_in_the_table(name):
     assert kit.ceilings.gpu(name) is None
 
 
+@pytest.mark.parametrize(
+    ("first_s", "last_s", "calls"),
+    [(1.5, 0.5, 2 + 4), (0.029, 0.011, 2 + 2 + 3 + 3 * (3 + 4))],
+)
+def test_what_warms_a_cpu_up_is_no_sample_and_a_long_call_is_not_repeated_for_it(
+    monkeypatch, first_s, last_s, calls
+):
+    """The first two take longer. Short ones are repeated until a sample lasts 0.03 s."""
+    clock, began = [0.0], []
+    monkeypatch.setattr(kit.timing, "perf_counter", lambda: clock[0])
+
+    def call():
+        began.append(clock[0])
+        clock[0] += first_s if len(began) < 3 else last_s
+
+    assert kit.timing.seconds_per_call(call, torch.device("cpu"), 4) == pytest.approx([last_s] * 4)
+    assert len(began) == calls
+
+
 # What a GPU can do follows from its cores: multiprocessors x FMAs per clock of one x 2 x clock. The
 # matrix units of the later ones are clocked apart. Memory: pins x Gbit/s of each. As the vendor's
 # white papers and product briefs have them.

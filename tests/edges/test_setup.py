@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import subprocess
+import sysconfig
 import tomllib
 from pathlib import Path
 from shutil import copy, rmtree
@@ -111,6 +112,21 @@ def test_a_machine_with_a_gpu_takes_the_build_with_cuda_and_says_nothing_of_it(c
 def test_uv_asks_the_mirror_that_pip_asks(checkout):
     command, _ = set_up(checkout, "nothing", PIP_INDEX_URL="https://mirror.example/simple")
     assert command.startswith("https://mirror.example/simple ")
+
+
+def test_set_up_compiles_what_is_imported_by_importing_it(checkout):
+    """By name, and each name is that of a module that is there."""
+    log = checkout / "python.log"
+    program(checkout / ".venv/bin/python", f'echo "$*" >>{log}; exit 1')
+    command, _ = set_up(checkout, "nothing")
+    assert "compile" not in command
+    (script,) = re.findall(r"^-c (import .*)", log.read_text(), re.M | re.S)
+    names = {word.strip() for word in re.sub(r"\bimport\b", ",", script).split(",")} - {""}
+    places = [Path(sysconfig.get_path("purelib")), ROOT]
+    for name in names:
+        file = name.replace(".", "/")
+        found = [p for p in places if (p / f"{file}.py").exists() or (p / file).is_dir()]
+        assert found, name
 
 
 def test_a_control_machine_gets_neither_torch_nor_ray(checkout):
