@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -583,16 +584,30 @@ def find(kind: str, name: str) -> Path:
     if is_path(name):
         path = Path(name)
         if not path.is_file():
-            raise UnknownNameError(
-                f'there is no file "{path}"; '
-                f"a name without slash and suffix means one under configs/{kind}/"
-            )
+            raise UnknownNameError(f'there is no file "{path}"; {_near_path(path, kind)}')
         return path
     files = files_of(kind)
     if name not in files:
         shown = escape_line(name)[:SHOWN]
-        raise UnknownNameError(f"no configs/{kind}/{shown}.yaml; {did_you_mean(shown, files)}")
+        raise UnknownNameError(
+            f"no configs/{kind}/{shown}.yaml; {did_you_mean(shown, files)}{hint_of_file_here(name)}"
+        )
     return files[name]
+
+
+def _near_path(path: Path, kind: str) -> str:
+    """Return the name of a file beside it that may be meant, or what a name would mean."""
+    beside = {file.stem: file for file in path.parent.glob("*.y*ml")}
+    if close := get_close_matches(path.stem, beside, n=1):
+        return f'did you mean "{escape_line(str(beside[close[0]]))}"?'
+    return f"a name without slash and suffix means one under configs/{kind}/"
+
+
+def hint_of_file_here(name: str) -> str:
+    """Return how to name the file NAME.yaml in this folder, if there is one; a name alone means
+    another."""
+    is_here = not is_path(name) and Path(f"{name}.yaml").is_file()
+    return f'; the file here is meant by "./{escape_line(name)[:SHOWN]}.yaml"' if is_here else ""
 
 
 def files_of(kind: str) -> dict[str, Path]:

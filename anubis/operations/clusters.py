@@ -128,7 +128,8 @@ def refusal_of(name: str, names: Collection[str], error: ConfigError) -> AnubisE
     but is wrong, or was named by a path, its own error is returned."""
     if not isinstance(error, UnknownNameError) or configs.is_path(name):
         return error
-    return UsageError(unknown(name, names, configs.files_of("clusters")))
+    sentence = unknown(name, names, configs.files_of("clusters"))
+    return UsageError(sentence + configs.hint_of_file_here(name))
 
 
 def resolve(

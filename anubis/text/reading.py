@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import types
 import typing
 from collections.abc import Sequence
 from functools import cache
@@ -115,11 +116,20 @@ def kind_of(value: object) -> str:
 
 
 def _keys(record: type[Any], path: list[int | str]) -> list[str]:
-    """Keys that a record allows at a place; follows field names and list positions down."""
+    """Keys that a record allows at a place; follows field names, keys of tables and list positions
+    down."""
     kind: Any = record
     for part in path:
-        if isinstance(part, int):
-            kind = typing.get_args(kind)[0]
-        elif dataclasses.is_dataclass(kind):
-            kind = typing.get_type_hints(kind)[part]
+        if isinstance(part, str) and dataclasses.is_dataclass(kind):
+            kind = typing.get_type_hints(kind).get(part)
+        else:
+            kind = next(iter(typing.get_args(kind)[-1 if isinstance(part, str) else 0 :]), None)
+        kind = _if_given(kind)
     return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+
+
+def _if_given(kind: Any) -> Any:
+    """Return the record among the types of a value that may be left out."""
+    if not isinstance(kind, types.UnionType):
+        return kind
+    return next(filter(dataclasses.is_dataclass, typing.get_args(kind)), kind)

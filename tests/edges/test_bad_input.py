@@ -131,6 +131,10 @@ CLUSTERS = {
         "executor: simulated\nfleet: {sed: 1}",
         'unknown key "sed" in "fleet"; did you mean "seed"?',
     ),
+    "unknown key of what may be left out": (
+        "executor: ray\nstart: kubernetes\nstart_pod: {image: a, runtimeclass: nvidia}",
+        'unknown key "runtimeclass" in "start_pod"; did you mean "runtime_class"?',
+    ),
     "no nodes": ('executor: simulated\nfleet: {nodes: ""}', "names no node"),
     "a node twice": ('executor: simulated\nfleet: {nodes: "a,a"}', 'names "a" twice'),
     "backwards": ('executor: ray\nnodes: "n[3-1]"', 'range "3-1" runs backwards'),
@@ -160,7 +164,11 @@ def test_a_policy_that_cannot_be_is_refused_by_a_dry_run_too(near, text, sentenc
 
 @pytest.mark.parametrize("option", ["--suite", "--cluster", "--policy"])
 def test_a_missing_file_is_named(near, option):
+    near.write("prod.yaml", "")
     assert_refused(near.run("accept", option, "./none.yaml"), 'there is no file "none.yaml"')
+    meant = 'did you mean "prod.yaml"?'
+    assert_refused(near.run("accept", option, "prod.yml"), 'no file "prod.yml"', meant)
+    assert_refused(near.run("accept", option, "prod"), 'the file here is meant by "./prod.yaml"')
 
 
 @pytest.mark.parametrize(

@@ -448,6 +448,23 @@ def test_a_way_that_is_not_there_is_told_in_one_sentence(tmp_path):
         KubernetesOrchestrator(closed, clock=time.time).observe()
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the file is missing or empty"),
+        ("apiVersion: v1\nclusters: [", "line 2 is no YAML"),
+        ("apiVersion: v1\nkind: Config", "expected key current-context"),
+        ("clusters: 5", "it is no kubeconfig"),
+    ],
+)
+def test_a_kubeconfig_that_is_half_written_is_named_with_what_to_do(tmp_path, text, words):
+    (tmp_path / "config").write_text(text)
+    settings = KubernetesSettings(kind="kubernetes", kubeconfig=str(tmp_path / "config"))
+    sentence = f'"{tmp_path}/config" has no usable cluster: {words}.*; name a file with which'
+    with pytest.raises(OrchestratorError, match=f"(?i){sentence}"):
+        KubernetesOrchestrator(settings, clock=time.time).observe()
+
+
 def test_a_cluster_s_file_may_say_that_kubernetes_owns_its_nodes(tmp_path, api: FakeApi, near):
     api.put_node("a1")
     file = tmp_path / "prod.yaml"

@@ -7,6 +7,7 @@ call has a deadline of its own, also if a name server or a credential plugin nev
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from anubis.core.errors import OrchestratorError
+from anubis.core.errors import MissingPackageError, OrchestratorError
 from anubis.core.text import escape_line
 from anubis.reach.orchestrators.kubernetes_fields import Document, Fields
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
@@ -90,6 +91,7 @@ class KubernetesApi:
     ) -> ApiReply:
         """Send a request. A server that is too busy is asked again after the pause that it asks
         for, until the deadline is over, or it was busy too often."""
+        _load_client()  # which takes seconds on a busy machine, and is no silence of the server
         until = time.monotonic() + self._settings.deadline_s
         for times in range(1, MOST_ASKED + 1):
             left_s = until - time.monotonic()
@@ -150,10 +152,18 @@ class KubernetesApi:
         return self._client
 
 
-def _client_of(settings: KubernetesSettings) -> Any:
-    require_package("kubernetes", "an orchestrator that is Kubernetes")
+def _load_client() -> tuple[Any, Any]:
+    try:
+        require_package("kubernetes", "an orchestrator that is Kubernetes")
+    except MissingPackageError as error:
+        raise OrchestratorError(f"kubernetes: {error}") from None
     from kubernetes import client, config
 
+    return client, config
+
+
+def _client_of(settings: KubernetesSettings) -> Any:
+    client, config = _load_client()
     configuration = client.Configuration()
     configuration.retries = False
     _find_the_way(settings, config, configuration)
@@ -173,11 +183,24 @@ def _find_the_way(settings: KubernetesSettings, config: Any, into: Any) -> None:
             client_configuration=into,
             persist_config=False,
         )
-    except config.ConfigException as trouble:
-        where = f'"{file}"' if file else "$KUBECONFIG or ~/.kube/config"
+    except Exception as trouble:  # a file that is half-written is whatever the client stumbles over
+        where = file or os.environ.get("KUBECONFIG") or "~/.kube/config"
         raise OrchestratorError(
-            f"kubernetes: {where} has no usable cluster: {_last_line(str(trouble))}"
+            f'kubernetes: "{escape_line(where)}" has no usable cluster: {_way_trouble(trouble)};'
+            " name a file with which kubectl works, in $KUBECONFIG or as kubeconfig: of the"
+            " orchestrator"
         ) from None
+
+
+def _way_trouble(trouble: Exception) -> str:
+    """Return what is wrong with a kubeconfig, in the client's words if these are a sentence."""
+    if mark := getattr(trouble, "problem_mark", None):  # of YAML
+        return f"line {mark.line + 1} is no YAML"
+    words = _last_line(str(trouble)).removeprefix("Invalid kube-config file. ")
+    if "No configuration found" in words or words.endswith("file is empty"):
+        return "the file is missing or empty"
+    is_clients = type(trouble).__module__.startswith("kubernetes.")
+    return words if is_clients or isinstance(trouble, OSError) else "it is no kubeconfig"
 
 
 def _call_within(limit_s: float, call: Callable[[], Returned]) -> Returned:
