@@ -18,7 +18,7 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.decide import Repertoire, read_repertoire
 from anubis.operations.requests import Terms
-from anubis.operations.selector import Past, base_rate, read_past
+from anubis.operations.selector import LOOKED_BACK_S, Past, base_rate, read_past
 from anubis.report.risk_ranking import NodeAtRisk, RiskGlance
 from anubis.store.history import ClusterHistory
 from anubis.text import places
@@ -92,7 +92,8 @@ def _model(cluster: str) -> tuple[Trained | None, str]:
 
 def _fleet_nodes(part: ClusterHistory, past: Past, now: float) -> list[str]:
     """Nodes of the fleet; all known nodes if no report says which belong to it."""
-    watched = {w.node for w in part.watches.all() if w.until is None or w.until > now}
+    happened = part.experience.happenings(now - LOOKED_BACK_S)  # as the past was read by
+    watched = {w.node for w in happened.watches if w.until is None or w.until > now}
     return [node for node in past.logbook.nodes if node in watched] or list(past.logbook.nodes)
 
 
