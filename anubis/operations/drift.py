@@ -13,15 +13,16 @@ from anubis.store.history import ClusterHistory
 def drift_at_a_glance(caller: Caller = NOBODY) -> list[ClusterDrift]:
     """Drift of all nodes together, by cluster."""
     with caller.history() as history:
-        return [_drift(part, caller) for part in history.every()]
+        return [drift_of_cluster(part, caller) for part in history.every()]
 
 
 def drift_of_node(cluster: str, node: str, caller: Caller = NOBODY) -> ClusterDrift:
     with caller.history() as history:
-        return _drift(look_up(history, cluster), caller, node)
+        return drift_of_cluster(look_up(history, cluster), caller, node)
 
 
-def _drift(part: ClusterHistory, caller: Caller, node: str = "") -> ClusterDrift:
+def drift_of_cluster(part: ClusterHistory, caller: Caller, node: str = "") -> ClusterDrift:
+    """Drift of one cluster: of one node, or of all together."""
     since = time_in(part, caller).now - SHOWN_DAYS * DAY_S
     of_metrics = drifts(part.experience.limit_shares(since, node))
     return ClusterDrift(cluster=part.cluster, node=node, since=since, drifts=of_metrics)

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 from anubis.core.errors import AnubisError
+from anubis.core.history.drift import Drift
 from anubis.core.select.decision import Decision
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
+from anubis.operations.drift import drift_of_cluster
 from anubis.operations.fleet import ClusterGlance, campaigns_at_a_glance, glance_at
 from anubis.operations.history import decisions
 from anubis.operations.keeper_health import Upkeep, upkeep_of
 from anubis.report.fleet import CampaignGlance, NodeGlance, node_line
 from anubis.service.requester import LOG
+from anubis.store.history import ClusterHistory
 from anubis.store.tokens import Token
 
 RENEWED_S = 2.0  # after the last renewal, and at least nine times as long as that took
@@ -34,6 +37,7 @@ class Snapshot:
     decisions: tuple[Decision, ...]
     tokens: tuple[Token, ...] = ()  # except those taken back
     upkeep: Mapping[str, Upkeep] = field(default_factory=dict)  # by cluster
+    drifts: Mapping[str, Sequence[Drift]] = field(default_factory=dict)  # by cluster
     lines: dict[tuple[str, str], str] = field(default_factory=dict)  # of nodes, made on demand
     pages: dict[str, str] = field(default_factory=dict)  # made on demand
 
@@ -51,6 +55,12 @@ class Snapshot:
         if key not in self.lines:
             self.lines[key] = node_line(glance)
         return self.lines[key]
+
+
+def _tests_so_far(glance: ClusterGlance) -> tuple[int, float]:
+    """Return how many results of tests are known, and the time of the last."""
+    results = glance.happened.validations
+    return len(results), results[-1].at if results else 0.0
 
 
 class Board:
@@ -106,6 +116,9 @@ class Board:
                 for part in history.every()
             }
             upkeep = {part.cluster: upkeep_of(part, now) for part in history.every()}
+            drifts = {
+                part.cluster: self._drifts_of(part, before, clusters) for part in history.every()
+            }
             kept = [token for token in history.tokens.all() if token.revoked_at is None]
         rows = before.campaigns if before else ()
         campaigns = campaigns_at_a_glance(CAMPAIGNS_SHOWN, before=rows, caller=caller)
@@ -116,8 +129,24 @@ class Board:
             decisions=tuple(decisions(DECISIONS_SHOWN, caller=caller)),
             tokens=tuple(kept),
             upkeep=upkeep,
+            drifts=drifts,
         )
         return self._snapshot
+
+    def _drifts_of(
+        self, part: ClusterHistory, before: Snapshot | None, now: Mapping[str, ClusterGlance]
+    ) -> Sequence[Drift]:
+        """Return the drift of a cluster, read again when a test ended. It is a figure for monitors:
+        if it cannot be read, all else is shown without it."""
+        name = part.cluster
+        earlier = before.clusters.get(name) if before else None
+        if before and earlier and _tests_so_far(earlier) == _tests_so_far(now[name]):
+            return before.drifts[name]
+        try:
+            return drift_of_cluster(part, self._caller).drifts
+        except AnubisError as error:
+            LOG.warning("the drift of %s was not read: %s", name, error)
+            return ()
 
     def _keep(self) -> None:
         while not self._ends.is_set():

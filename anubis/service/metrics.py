@@ -146,6 +146,7 @@ def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield from _periodic_tasks(snapshot)
     yield from _diagnoses(snapshot)
     yield from _looks(snapshot)
+    yield _drifts(snapshot)
     yield _unfinished_campaigns(snapshot)
     yield _executions(snapshot)
     yield _tokens(snapshot)
@@ -399,6 +400,21 @@ def _looks(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         if running:
             oldest.add_metric([cluster], min(look.at for look in running))
     yield from (jobs, failed, suspects, oldest)
+
+
+def _drifts(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_limit_share",
+        "Share of its limit that the last test of a metric used, 1 at the limit: of the middle"
+        " unit, and of the unit that a twentieth of all is further off than",
+        labels=["cluster", "benchmark", "metric", "unit"],
+    )
+    for cluster, drifts in snapshot.drifts.items():
+        for drift in drifts:
+            labels = cluster, drift.benchmark, drift.metric
+            family.add_metric([*labels, "middle"], drift.last.middle)
+            family.add_metric([*labels, "far"], drift.last.far)
+    return family
 
 
 def _tokens(snapshot: Snapshot) -> GaugeMetricFamily:

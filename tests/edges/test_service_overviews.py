@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
@@ -155,31 +156,17 @@ def test_a_cluster_that_nobody_keeps_has_no_tickets_and_the_page_says_why(visito
     assert "Nobody keeps this cluster, so it has no tickets and no spares" in text
 
 
-def test_a_ticket_names_the_devices_that_fell_short(near):
-    """One of eight nodes is slow: all its devices are."""
-    suite, cluster = near.suite(near.flow(repeats=1)), near.fleet(slow_share=0.1, seed=3)
+def test_of_a_campaign_with_a_slow_node_its_ticket_names_devices_and_drift_how_near_the_others_came(
+    near,
+):
+    """One of eight nodes is slow: all its devices are. How near is read without samples."""
+    suite = near.suite(near.flow(repeats=1))
+    cluster = near.fleet(nodes="n[1-8]", slow_share=0.125, seed=3)
     assert near.ask("accept", "--cluster", cluster, "--suite", suite).code == 1
     assert near.ask("keep", "--cluster", cluster).code == 1
     house = house_of(str(near.history), suite=suite, benchmarks=(near.programs,))
-    (line,) = items(Visitor(house).ask("/v1/tickets"))
-    house.history.close_at_last()
-    verdicts = near.run("report", "--json").verdicts
-    bad = [v for v in verdicts if v["verdict"] == "defective"]
-    assert line["node"] == bad[0]["node"]
-    assert line["devices"] == [verdict["device"] for verdict in bad]
-    assert line["awaits"] == "repair"
-
-
-# --- risk -------------------------------------------------------------------------------------
-
-
-def test_how_near_metrics_came_to_their_limits_is_read_without_their_samples(near):
-    suite, cluster = near.suite(near.flow()), near.fleet(nodes="n[1-8]", slow_share=0.125)
-    near.ask("accept", "--cluster", cluster, "--suite", suite)
-    house = house_of(str(near.history))
-    history = house.history.only()
-    campaign = house.history.campaigns.latest()
-    kept = house.history.assessments.find(campaign)
+    history, visitor = house.history.only(), Visitor(house)
+    kept = house.history.assessments.find(house.history.campaigns.latest())
     compared = [v for v in kept.verdicts() if v.alpha is not None and v.similarity is not None]
     for node in ("", "n1", "n5"):
         shares = history.experience.limit_shares(0.0, node)
@@ -188,11 +175,24 @@ def test_how_near_metrics_came_to_their_limits_is_read_without_their_samples(nea
         assert expected
         assert sorted(s for test in shares for s in test.shares) == pytest.approx(sorted(expected))
     assert history.experience.limit_shares(NOW * 2) == []
-    visitor = Visitor(house)
     assert "furthest twentieth" in page(visitor, "/drift")
     assert "middle device of n5" in page(visitor, f"/drift/{history.cluster}/n5")
     problem(visitor.ask(f"/drift/{history.cluster}/n99"), 404)
+    every = [(1 - v.similarity) / (1 - v.alpha) for v in compared]
+    gauge = (
+        rf'anubis_limit_share{{benchmark="flow",.*metric="{compared[0].metric}",unit="middle"}} '
+    )
+    (share,) = re.findall(rf"^{gauge}(\S+)$", visitor.ask("/metrics").text, re.M)
+    assert float(share) == pytest.approx(median(every))
+    (line,) = items(visitor.ask("/v1/tickets"))
     house.history.close_at_last()
+    bad = [v for v in near.run("report", "--json").verdicts if v["verdict"] == "defective"]
+    assert line["node"] == bad[0]["node"]
+    assert line["devices"] == [verdict["device"] for verdict in bad]
+    assert line["awaits"] == "repair"
+
+
+# --- risk -------------------------------------------------------------------------------------
 
 
 def test_without_a_model_the_page_says_that_nobody_can_tell_who_is_next(visitor):
