@@ -16,9 +16,10 @@ def nodes(
     verdict."""
     import anubis
     from anubis.cli import amounts, answer
+    from anubis.cli.terminal import Terminal
     from anubis.report import nodes as report
 
-    views = anubis.nodes(amounts.nodes(nodes), cluster=cluster)
+    views = anubis.nodes(amounts.nodes(nodes), cluster=cluster, caller=Terminal(as_json=json))
     if json:
         answer.write_lines(report.lines(views))
         return

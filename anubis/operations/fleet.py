@@ -3,7 +3,7 @@ verdict, and its passes that still count."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -74,6 +74,11 @@ class ClusterGlance:
     @cached_property
     def nodes(self) -> tuple[NodeGlance, ...]:
         return tuple(self.by_name.values())
+
+    def verdicts_of(self, campaign: str) -> Counter[Judgement]:
+        """Number of nodes by what a campaign found."""
+        results = self.happened.validations
+        return Counter(result.judgement for result in results if result.campaign == campaign)
 
     def life(self, node: str, last: int, actions: Iterable[LifeAction] = ()) -> list[Happening]:
         """Happenings of a node, the latest at the end. `actions`: those of the keeper on this

@@ -39,6 +39,12 @@ def nodes(
         jobs = jobs_on_nodes(part.jobs.open_jobs(), time.now)
     in_history = dict.fromkeys([*past.logbook.nodes, *last, *holds])
     shown = names or (list(seen.nodes) if seen else list(in_history))
+    if not shown and orchestrator is None:
+        caller.remark(
+            f"no orchestrator shows nodes of cluster {part.cluster}, and its history knows none:"
+            " add `orchestrator: slurm` or `orchestrator: kubernetes` to its file, or begin with"
+            " anubis accept"
+        )
     if strangers := [name for name in shown if name not in in_history and not _is_in(seen, name)]:
         raise UsageError(
             f'cluster "{part.cluster}" has no node "{shorten(strangers)}", and its history knows'

@@ -9,7 +9,7 @@ from anubis.core.amounts import DAY_H
 from anubis.core.history.fleet_days import FleetDay, IncidentCategory, TimeBefore
 from anubis.report.page import page
 from anubis.report.svg import add, picture, serialize, title
-from anubis.text.wording import moment
+from anubis.text.wording import moment, quantity
 
 DAYS = 30
 WIDE, HIGH, BELOW = 960.0, 190.0, 22.0  # of the picture, and of the dates below it
@@ -33,14 +33,34 @@ def health_page(clusters: Sequence[ClusterOverTime], as_of: float) -> str:
         drawing=days_picture,
         date=date,
         hours=hours,
+        course=course,
         shown=DAYS,
     )
+
+
+def course(cluster: ClusterOverTime) -> str:
+    """Return what the fleet came to, in a sentence or two."""
+    tested = [day for day in cluster.days if tests(day)]
+    if not tested:
+        return f"No node was tested in the last {len(cluster.days)} days."
+    first, last = tested[0], tested[-1]
+    now = f"{last.healthy:,} of {quantity(tests(last), 'tested node')} healthy"
+    before = f", {first.healthy:,} of {tests(first):,} on {date(first.begin)}"
+    lost_h = sum(row.lost_h for row in cluster.categories)
+    incidents = sum(row.incidents for row in cluster.categories)
+    cost = f" {quantity(incidents, 'incident')} took {lost_h:,.0f} node-hours." if incidents else ""
+    return f"{now}{before if first is not last else ''}.{cost}"
+
+
+def tests(day: FleetDay) -> int:
+    """Number of nodes that tests had shown anything of."""
+    return day.healthy + day.defective + day.unknown
 
 
 def days_picture(days: Sequence[FleetDay]) -> str:
     """Draw a column for each day: the nodes that are not healthy at its foot, so that one of a
     thousand is seen as well as one of ten."""
-    largest = max((day.healthy + day.defective + day.unknown for day in days), default=0) or 1
+    largest = max(map(tests, days), default=0) or 1
     label = f"what tests had shown of the nodes, on each of the last {len(days)} days"
     canvas = picture(WIDE, HIGH + BELOW, "chart days", label)
     step = WIDE / max(1, len(days))

@@ -159,10 +159,20 @@ def campaigns(rows: Sequence[CampaignGlance], as_of: float) -> str:
     )
 
 
-def campaign(row: CampaignGlance, steps: int, as_of: float) -> str:
+def campaign(
+    row: CampaignGlance, steps: int, verdicts: Mapping[Judgement, int], as_of: float
+) -> str:
     """Render the page of a campaign. `steps`: about how many executions its plan has; 0: it is
-    over, or unknown."""
-    return page("service_campaign", here="", as_of=as_of, row=row, steps=steps, progress=progress)
+    over, or unknown. `verdicts`: number of nodes by what it found; empty if that is not known."""
+    return page(
+        "service_campaign",
+        here="",
+        as_of=as_of,
+        row=row,
+        steps=steps,
+        found=[(j, verdicts[j]) for j in SHOWN if verdicts.get(j)],
+        progress=progress,
+    )
 
 
 def decisions_made(made: Sequence[Decision], as_of: float) -> str:

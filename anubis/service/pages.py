@@ -107,7 +107,9 @@ def router(house: House) -> APIRouter:
         requester = requester_of(request)
         row = campaign_at_a_glance(campaign, requester)
         steps = steps_planned(campaign, requester) if row.finished_at is None else 0
-        return _page(written.campaign(row, steps, requester.clock()))
+        glance = house.board.read().clusters.get(row.cluster)
+        verdicts = glance.verdicts_of(campaign) if glance else {}
+        return _page(written.campaign(row, steps, verdicts, requester.clock()))
 
     @pages.get("/campaigns/{campaign}/report")
     def report(campaign: str, request: Request) -> Response:

@@ -19,7 +19,7 @@ from anubis.core.history.fleet_days import (
 )
 from anubis.core.history.status import Incident, Validation, Watch
 from anubis.core.records import Judgement
-from anubis.report.health_page import ClusterOverTime, health_page
+from anubis.report.health_page import ClusterOverTime, course, health_page
 
 NOW = 100.5 * DAY_S
 
@@ -130,6 +130,7 @@ def test_the_page_says_what_is_known_and_what_is_not():
     quiet = ClusterOverTime(name="<b>", days=health_by_day([], NOW, 3), categories=(), before=())
     page = health_page([quiet], NOW)
     assert "No incident is known." in page
+    assert "No node was tested in the last 3 days." in page
     assert "<b>" not in page
     assert "begin with <code>anubis accept</code>" in health_page([], NOW)
     row = IncidentCategory(category="gpu", incidents=3, nodes=2, middle_h=60.0, lost_h=1234.4)
@@ -139,3 +140,12 @@ def test_the_page_says_what_is_known_and_what_is_not():
     assert "2.5 days</td>" in page
     assert "1,234</td>" in page
     assert "7.2 h</td>" in page
+    counts = ((0, 0, 0), (7, 1, 0), (6, 1, 1))
+    days = [
+        FleetDay(begin=n * DAY_S, healthy=h, defective=d, unknown=u)
+        for n, (h, d, u) in enumerate(counts)
+    ]
+    sentences = course(ClusterOverTime(name="prod", days=days, categories=[row], before=times))
+    assert sentences == (
+        "6 of 8 tested nodes healthy, 7 of 8 on 1970-01-02. 3 incidents took 1,234 node-hours."
+    )

@@ -115,6 +115,15 @@ def test_where_there_are_several_clusters_a_verb_asks_which_and_every_answer_say
     assert 'the history knows no cluster "nort"; did you mean "north"?' in unknown.err
 
 
+def test_if_no_node_of_a_cluster_is_known_the_answer_says_what_to_add_to_its_file(near):
+    done = near.run(
+        "nodes", "--cluster", str(near.write("prod.yaml", "executor: ray\nstart: slurm"))
+    )
+    assert "none known" in done.out
+    assert "no orchestrator shows nodes of cluster prod" in done.err
+    assert "add `orchestrator: slurm`" in done.err
+
+
 def test_a_model_of_risk_is_asked_for_the_cluster_that_it_was_learned_from(two):
     model = two.home / "risk" / "north.npz"
     model.parent.mkdir()

@@ -166,7 +166,10 @@ def test_of_a_campaign_with_a_slow_node_its_ticket_names_devices_and_drift_how_n
     assert near.ask("keep", "--cluster", cluster).code == 1
     house = house_of(str(near.history), suite=suite, benchmarks=(near.programs,))
     history, visitor = house.history.only(), Visitor(house)
-    kept = house.history.assessments.find(house.history.campaigns.latest())
+    campaign = house.history.campaigns.latest()
+    kept = house.history.assessments.find(campaign)
+    found = text_of(page(visitor, f"/campaigns/{campaign}"))
+    assert "Of 8 nodes: 7 healthy, 1 defective." in found
     compared = [v for v in kept.verdicts() if v.alpha is not None and v.similarity is not None]
     for node in ("", "n1", "n5"):
         shares = history.experience.limit_shares(0.0, node)
