@@ -56,6 +56,12 @@ TO_BE_TESTED = {  # why, about what
 }
 
 
+NO_NODE = (
+    "none is known, so none is kept (state the orchestrator in the cluster's file, or report nodes:"
+    " anubis tell node-added NODES)"
+)
+
+
 def headline(
     cluster: str, lives: Mapping[str, Life], breakers: Mapping[str, Breaker], proposals: int
 ) -> str:
@@ -63,7 +69,7 @@ def headline(
     states = Counter(life.state for life in lives.values())
     counts = [f"{states[state]} {state.value}" for state in State if states[state]]
     scopes = ", ".join(scope for scope, breaker in breakers.items() if breaker.is_open)
-    parts = [f"{quantity(len(lives), 'node')} of cluster {cluster}: {', '.join(counts) or 'none'}"]
+    parts = [f"{quantity(len(lives), 'node')} of cluster {cluster}: {', '.join(counts) or NO_NODE}"]
     if scopes:
         how = " ".join(f"--close {shlex.quote(s)}" for s, b in breakers.items() if b.is_open)
         parts.insert(

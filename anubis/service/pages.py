@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from itertools import chain
 
@@ -15,6 +15,7 @@ from fastapi.responses import StreamingResponse
 
 from anubis.core.errors import AnubisError
 from anubis.core.history.fleet_days import health_by_day, incident_categories, times_before
+from anubis.core.records import Judgement
 from anubis.operations.drift import drift_of_node
 from anubis.operations.fleet import campaign_at_a_glance, steps_planned
 from anubis.operations.history import recall
@@ -108,7 +109,7 @@ def router(house: House) -> APIRouter:
         row = campaign_at_a_glance(campaign, requester)
         steps = steps_planned(campaign, requester) if row.finished_at is None else 0
         glance = house.board.read().clusters.get(row.cluster)
-        verdicts = glance.verdicts_of(campaign) if glance else {}
+        verdicts: Mapping[Judgement, int] = glance.verdicts_of(campaign) if glance else {}
         return _page(written.campaign(row, steps, verdicts, requester.clock()))
 
     @pages.get("/campaigns/{campaign}/report")

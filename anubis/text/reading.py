@@ -124,11 +124,11 @@ def _keys(record: type[Any], path: list[int | str]) -> list[str]:
             kind = typing.get_type_hints(kind).get(part)
         else:
             kind = next(iter(typing.get_args(kind)[-1 if isinstance(part, str) else 0 :]), None)
-        kind = _if_given(kind)
+        kind = _record_in(kind)
     return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
-def _if_given(kind: Any) -> Any:
+def _record_in(kind: Any) -> Any:
     """Return the record among the types of a value that may be left out."""
     if not isinstance(kind, types.UnionType):
         return kind

@@ -28,6 +28,7 @@ from anubis.core.records import (
 from anubis.operations.caller import NOBODY
 from anubis.operations.selector import read_past
 from anubis.operations.tell import Telling, tell_all
+from anubis.report.keep import headline
 from anubis.store.history import History
 from tests.edges.test_refused import kept
 
@@ -122,6 +123,7 @@ def test_if_no_node_of_a_cluster_is_known_the_answer_says_what_to_add_to_its_fil
     assert "none known" in done.out
     assert "no orchestrator shows nodes of cluster prod" in done.err
     assert "add `orchestrator: slurm`" in done.err
+    assert headline("prod", {}, {}, 0).startswith("0 nodes of cluster prod: none is known, so")
 
 
 def test_a_model_of_risk_is_asked_for_the_cluster_that_it_was_learned_from(two):
