@@ -267,6 +267,30 @@ def test_pairs_across_that_were_not_learned_before_teach_themselves(before):
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
 
 
+class TwoParts(SimulatedExecutor):
+    """Two leaves; one node makes its groups slow."""
+
+    fabric = FatTree(nodes=16, nodes_per_leaf=8, spines=2).fabric()
+
+    def __init__(self, slow: str, seed: int) -> None:
+        nodes = ",".join(self.fabric.nodes)
+        super().__init__(SimulatedFleet(nodes=nodes, slow_share=0, seed=seed), SPECS, self.fabric)
+        self.slow, self.rng = slow, np.random.default_rng(seed)
+
+    def _measure(self, step, spec):
+        if step.workload.benchmark != "model":
+            return super()._measure(step, spec)
+        rate = self.rng.normal(50.0 if self.slow in step.participants else 100.0, 0.5, 8)
+        return Readings.pack([Series(metric="rate", device="cpu", samples=rate)])
+
+
+@pytest.mark.parametrize("node", [0, 15])
+def test_of_two_parts_the_slower_one_is_searched_whichever_it_is(node):
+    slow = TwoParts.fabric.nodes[node]
+    outcome, _ = located(TwoParts(slow, 0), fabric=TwoParts.fabric)
+    assert outcome.assessment.named(Judgement.DEFECTIVE) == (slow,)
+
+
 def uplink_located(fabric: Fabric, leaf: str, seed: int = 0) -> CampaignOutcome:
     """By what a locate taught while it was well."""
     loose = 0.5

@@ -22,6 +22,7 @@ from anubis.core.judge.criteria import (
     to_similarity,
 )
 from anubis.core.judge.crossed import Crossed
+from anubis.core.judge.ecdf import goodness
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
 from anubis.core.judge.groups import judge_members
@@ -57,6 +58,7 @@ from anubis.core.records import (
     Limit,
     PartVerdict,
     Plan,
+    Samples,
     Verdict,
     Workload,
     criteria_by_key,
@@ -199,6 +201,8 @@ def _judge_each_key(
         else:
             against_itself = criterion.from_repeats and alike.key.workload in taught_here
             runs = plan.runs(alike.key.workload)
+            if criterion.refusal:
+                criterion = replace(criterion, reference=_better_half(alike))
             yield _judge(alike, criterion, against_itself, runs, shared)
 
 
@@ -206,6 +210,15 @@ def _compares_itself(alike: Units, plan: Plan) -> bool:
     """True if a search made these groups. They differ in few nodes, so they need no majority: a
     blamed node is bad again with others, which are good elsewhere."""
     return alike.key.workload in plan.reproducing and len(alike) > 1
+
+
+def _better_half(alike: Units) -> Samples:
+    """The samples of the middle one of the better half: where half of the groups are worse, the
+    worse half is no norm."""
+    direction = alike.metric.direction
+    good = [goodness(unit.samples, direction) for unit in alike]
+    good.sort(key=lambda samples: float(np.mean(samples)), reverse=True)
+    return goodness(good[len(good) // 4], direction)  # its own inverse
 
 
 def _refused_batch_verdict(alike: Units, criterion: Criterion) -> BatchVerdict:
