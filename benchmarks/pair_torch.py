@@ -3,6 +3,9 @@
 It needs no tool and goes the way that training goes. GPU i of one node meets GPU i of the other,
 one such rail after the other, so that a slow one has a name. What arrives is checked. With a shift
 it meets GPU i + shift, and NCCL must not hand over to the other rail inside a node (PXN).
+
+It measures the network, also between nodes of one NVLink domain. With NCCL_MNNVL_ENABLE=1 it
+measures NVLink instead, and nodes that it does not join are refused.
 """
 
 from __future__ import annotations
@@ -61,16 +64,19 @@ class Rail:
 
 def measure(report: contract.Report, sizes: str, samples: int, shift: int, rails: str) -> None:
     import torch.distributed as dist
+    from kit.between_hosts import BY_NETWORK, MNNVL, require_one_domain
     from kit.group import alone, everyones, join_ranks
 
     chosen = contract.sizes("sizes", sizes)
     if alone():
         raise contract.NotApplicable("one rank has nobody to send to")
+    os.environ.setdefault(MNNVL, BY_NETWORK)  # else the way depends on which two nodes meet
     if shift:
         os.environ.update(BY_OWN_NICS)
     with join_ranks(report) as group:
         report.note(**group.facts())
         distance, by_gpus = ends()[1], group.backend == "nccl"
+        require_one_domain(everyones, group.device if by_gpus else None)
         if shift:
             check_rails(distance if by_gpus else 1, rails)
         lanes = range(distance if by_gpus else 1)  # CPU ranks share one way

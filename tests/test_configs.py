@@ -47,7 +47,7 @@ from anubis.readers.telemetry.config import (
     PrometheusSettings,
     TelemetrySettings,
 )
-from anubis.readers.topology.written import Links, Rack, Written
+from anubis.readers.topology.written import Links, Rack, Written, WrittenDomain
 
 ROOT = Path(__file__).parents[1]
 LOADERS = {
@@ -103,7 +103,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "pod-gates/default.yaml": [PodGate],
     "notifiers/plain.yaml": [WebhookSettings],
     "classes/default.yaml": [ErrorClasses, ErrorClass],
-    "topologies/example.yaml": [Written, Rack, Links],
+    "topologies/example.yaml": [Written, Rack, Links, WrittenDomain],
 }
 SISTERS = {  # with other keys
     "clusters/ray.yaml": [f"clusters/{way}.yaml" for way in ("ssh", "slurm", "kubernetes")]

@@ -1,6 +1,7 @@
 """A fabric: the switch of each NIC, the distance of two NICs, and the parts between them.
 
 A fabric is a graph of switches with NICs at its edge: a tree, several planes, or anything else.
+Beside it, NVLink domains join GPUs of several nodes (`Fabric.nvlink`).
 The readers in anubis/readers/topology/ make it; nothing here depends on a file format.
 """
 
@@ -24,6 +25,7 @@ Numbers = npt.NDArray[np.int64]
 Steps = npt.NDArray[np.uint16]
 Shares = npt.NDArray[np.float64]
 NO_PATH = np.iinfo(np.uint16).max
+NVLINK = "nvlink"  # with the number of a GPU, the rail of its NVLinks
 PartKind = Literal["node", "nic", "link", "uplinks", "switch"]
 KINDS: tuple[PartKind, ...] = ("node", "nic", "link", "switch", "uplinks")
 
@@ -55,6 +57,27 @@ class Link:
     a: str
     b: str
     cables: tuple[Cable, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DomainNode:
+    """A node in an NVLink domain, and those of its GPUs that are in it."""
+
+    node: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Domain:
+    """GPUs of several nodes that reach each other by NVLink.
+
+    Each GPU spreads its traffic over all NVLink switches of its domain, so no pair can tell these
+    apart, and they are one part.
+    """
+
+    name: str
+    nodes: tuple[DomainNode, ...]
+    switches: tuple[str, ...] = ()  # their names; () if unknown
 
 
 class RailNic(NamedTuple):
@@ -134,6 +157,7 @@ class Fabric:
     links: tuple[Link, ...]
     nics: tuple[Nic, ...]
     routes: Routes | None = None  # None: it is unknown which of several paths a flow takes
+    domains: tuple[Domain, ...] = ()  # of NVLink
     source: str = field(default="", compare=False)  # in words
     as_of: float | None = field(default=None, compare=False)  # seconds since 1970
 
@@ -149,6 +173,8 @@ class Fabric:
         for nic in self.nics:
             if nic.switch not in ids:
                 raise ValueError(f"{nic.id} is on a switch that does not exist: {nic.switch}")
+        if len(self.domain_of) < sum(len(domain.nodes) for domain in self.domains):
+            raise ValueError("a node is in two NVLink domains")
 
     # --- switches and NICs -----------------------------------------------------------------
 
@@ -187,6 +213,42 @@ class Fabric:
         for nic in self.nics:
             nics_of[nic.switch].append(nic)
         return {leaf: tuple(nics) for leaf, nics in nics_of.items()}
+
+    # --- NVLink ----------------------------------------------------------------------------
+
+    @cached_property
+    def domain_of(self) -> dict[str, Domain]:
+        """The NVLink domain of each node that is in one."""
+        return {member.node: domain for domain in self.domains for member in domain.nodes}
+
+    @cached_property
+    def nvlink(self) -> Fabric:
+        """The NVLink domains as a fabric of its own: one switch stands for all of a domain, and
+        each GPU is on the rail of its number."""
+        return Fabric(
+            switches=tuple(Switch(id=domain.name, name=domain.name) for domain in self.domains),
+            links=(),
+            nics=tuple(
+                Nic(
+                    id=f"{member.node}/{NVLINK}{gpu}",
+                    node=member.node,
+                    device=f"{NVLINK}{gpu}",
+                    rail=f"{NVLINK}{gpu}",
+                    switch=domain.name,
+                )
+                for domain in self.domains
+                for member in domain.nodes
+                for gpu in member.gpus
+            ),
+            domains=self.domains,
+            source=self.source,
+            as_of=self.as_of,
+        )
+
+    @property
+    def is_nvlink(self) -> bool:
+        """True if its NICs are the NVLinks of GPUs."""
+        return bool(self.nics) and self.nics[0].device.startswith(NVLINK)
 
     # --- tiers and planes ------------------------------------------------------------------
 
@@ -646,9 +708,9 @@ class Placement:
 def place(fabric: Fabric, nodes: Sequence[str]) -> Placement:
     """Place nodes on a fabric. Names match exactly, or else without case and domain if that is
     unambiguous."""
-    names = set(fabric.nodes)
+    names = dict.fromkeys((*fabric.nodes, *fabric.domain_of))
     short: dict[str, list[str]] = {}
-    for name in fabric.nodes:
+    for name in names:
         short.setdefault(_plain_name(name), []).append(name)
     asked_for = Counter(map(_plain_name, nodes))
     matches: dict[str, str] = {}
@@ -663,7 +725,7 @@ def place(fabric: Fabric, nodes: Sequence[str]) -> Placement:
         fabric=rename_nodes(fabric, matches),
         nodes=tuple(name for name in nodes if name in placed),
         unplaced=tuple(name for name in nodes if name not in placed),
-        unrequested=tuple(name for name in fabric.nodes if name not in matches),
+        unrequested=tuple(name for name in names if name not in matches),
     )
 
 
@@ -671,7 +733,15 @@ def rename_nodes(fabric: Fabric, names: Mapping[str, str]) -> Fabric:
     if all(old == new for old, new in names.items()):
         return fabric
     nics = (replace(nic, node=names.get(nic.node, nic.node)) for nic in fabric.nics)
-    return replace(fabric, nics=tuple(nics))
+    domains = (
+        replace(domain, nodes=tuple(_renamed(member, names) for member in domain.nodes))
+        for domain in fabric.domains
+    )
+    return replace(fabric, nics=tuple(nics), domains=tuple(domains))
+
+
+def _renamed(member: DomainNode, names: Mapping[str, str]) -> DomainNode:
+    return replace(member, node=names.get(member.node, member.node))
 
 
 def _plain_name(name: str) -> str:

@@ -34,6 +34,8 @@ Arrangement = Literal["all", "pairs", "batches", "quick", "covering", "parts", "
 Launcher = Literal["plain", "torchrun"]
 PARTS: Arrangement = "parts"
 IN_GROUPS: tuple[Arrangement, ...] = ("all", "batches")
+BY_PAIRS: tuple[Arrangement, ...] = ("pairs", "quick", "covering")
+MNNVL = "NCCL_MNNVL_ENABLE"  # "1": between nodes of one NVLink domain NCCL goes by NVLink alone
 MOST_RUNS = 100_000  # the largest number of runs of a suite's entry
 UNNAMED = "unnamed"  # the cluster of records from before clusters had names
 
@@ -271,6 +273,11 @@ class SuiteEntry:
             seconds = getattr(self, name)
             if seconds is not None and not 0 < seconds < math.inf:
                 raise ValueError(f"{name} is {seconds:g}, expected a number of seconds above 0")
+
+    @property
+    def goes_by_nvlink(self) -> bool:
+        """True if NCCL is to send between nodes by NVLink alone."""
+        return self.env.get(MNNVL) == "1"
 
 
 @dataclass(frozen=True, kw_only=True)

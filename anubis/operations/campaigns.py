@@ -72,6 +72,8 @@ from anubis.text.wording import quantity, time_span
 
 LOOKED_AT = 100  # campaigns that are searched for the latest interrupted one
 
+PLURALS = {"leaf": "leaves"}  # that an s does not make
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCampaign:
@@ -144,7 +146,8 @@ def _search_sentence(plan: Plan) -> str:
     round_s = sum(entry.duration_s for entry in entries if entry.workload in plan.reproducing)
     rounds = most_rounds(everybody)
     parts = ", ".join(
-        f"{quantity(len(groups), kind)} of up to {max(map(len, groups)):,} nodes"
+        f"{quantity(len(groups), kind, PLURALS.get(kind, ''))} of up to "
+        f"{max(map(len, groups)):,} nodes"
         for kind, groups in everybody.levels().items()
     )
     meet = rounds_of_two_parts(everybody)

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from anubis.core.fabric import Link, Nic, Remark, Switch
+from anubis.core.fabric import Domain, Link, Nic, Remark, Switch
 from anubis.core.history.status import Incident, Repair, Validation
 from anubis.core.judge.tuning import Tuned
 from anubis.core.network.redundancy import Shortage
@@ -123,6 +123,7 @@ LINES = (
     DocumentType("switch", FABRIC, "a switch", (Switch, SwitchLine)),
     DocumentType("link", FABRIC, "all cables between two switches", (Link, LinkLine)),
     DocumentType("nic", FABRIC, "a port of a network adapter", (Nic,)),
+    DocumentType("domain", FABRIC, "GPUs of several nodes that NVLink joins", (Domain,)),
     DocumentType("shortage", FABRIC, "uplinks that a switch lacks", (Shortage, ShortageLine)),
     DocumentType("counter", FABRIC, "what a port counted", (Count, CounterLine)),
     DocumentType("finding", FABRIC, "something odd", (Remark,)),

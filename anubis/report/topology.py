@@ -87,6 +87,7 @@ def text(
     yield from _nodes_by_nics(fabric)
     yield ""
     yield from drawing(fabric)
+    yield from _domains(fabric)
     yield ""
     yield from _distances(fabric, placement.nodes if placement else None)
     if routes:
@@ -106,8 +107,8 @@ def json_lines(
     placement: Placement | None = None,
     routes: str = "",
 ) -> Iterator[str]:
-    """Yield a record for each switch, link, NIC, shortage, miscabled part, counter and finding,
-    then a summary."""
+    """Yield a record for each switch, link, NIC, NVLink domain, shortage, miscabled part, counter
+    and finding, then a summary."""
     fabric = inspection.fabric
     plane = {switch: n for n, plane in enumerate(fabric.planes, start=1) for switch in plane}
     for switch in fabric.switches:
@@ -117,6 +118,8 @@ def json_lines(
         yield json_line("link", link, LinkLine(uplink=fabric.is_uplink(link)))
     for nic in fabric.nics:
         yield json_line("nic", nic)
+    for domain in fabric.domains:
+        yield json_line("domain", domain)
     for shortage in inspection.shortages:
         yield json_line("shortage", shortage, ShortageLine(degraded=shortage.is_degraded))
     for verdict in inspection.miscabled:
@@ -229,6 +232,15 @@ def _nodes_by_nics(fabric: Fabric) -> Iterator[str]:
         parts = [f"{nodes:,} with {nics}" for nics, nodes in sorted(several.items(), reverse=True)]
         whose = f"; {quantity(unknown, 'NIC')} of unknown nodes" if unknown else ""
         yield f"nodes by number of NICs: {', '.join(parts) or 'none'}{whose}"
+
+
+def _domains(fabric: Fabric) -> Iterator[str]:
+    for domain in fabric.domains:
+        members = short_node_list([member.node for member in domain.nodes])
+        gpus = sum(len(member.gpus) for member in domain.nodes)
+        switches = f", NVLink switches {short_node_list(domain.switches)}" * bool(domain.switches)
+        whole = f"{quantity(gpus, 'GPU')} of {quantity(len(domain.nodes), 'node')}"
+        yield f"NVLink domain {domain.name}: {whole} ({members}){switches}"
 
 
 def _distances(fabric: Fabric, nodes: Collection[str] | None) -> Iterator[str]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
 METRIC = "agreement:by_hca"
+MNNVL, BY_NETWORK, BY_NVLINK = "NCCL_MNNVL_ENABLE", "0", "1"  # of NCCL: 2 is its default, to choose
 STILL = 1 << 20  # bytes; less than this goes over HCAs that nobody uses
 ENOUGH = 1 << 26  # bytes; less is too little to tell from what else a host sends
 SHARE = 0.9  # of what was sent: both ways of counting headers are nearer than this
@@ -183,6 +184,25 @@ def read_fabric(device: torch.device) -> Fabric:
         return nothing
 
 
+def require_one_domain(
+    gather: Callable[[tuple[str, str]], Sequence[tuple[str, str]]],
+    device: torch.device | None,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Refuse hosts that NVLink is to join and does not. `device`: the GPU of this rank, if any.
+    `gather` collects the values of all ranks."""
+    if environment.get(MNNVL) != BY_NVLINK:
+        return
+    if device is None:
+        raise contract.NotApplicable("no GPUs, so NVLink joins nothing")
+    seen = gather((platform.node(), read_fabric(device).name))
+    if not any(name for _, name in seen):
+        raise contract.NotApplicable("the GPUs of these hosts are in no NVLink domain")
+    if len({name for _, name in seen}) > 1:
+        listed = ", ".join(f"{host} in {name or 'none'}" for host, name in sorted(set(seen)))
+        raise contract.Unmeasured(f"no NVLink domain has all of these GPUs: {listed}")
+
+
 def ask_for_fabric(properties: Any) -> Fabric:
     from kit import nvml
 
@@ -292,6 +312,11 @@ def judge(report: contract.Report, hosts: Mapping[str, Carried], *, by_choice: b
         if metric in report.metrics:
             report.ceiling(metric, slowest, source)
     if by_choice:
+        return
+    if os.environ.get(MNNVL) == BY_NVLINK:
+        elsewhere = [*ways.taken_by(TCP), *ways.taken_by(HCA)]
+        if elsewhere or not ways.taken_by(UNKNOWN):
+            report.add("agreement:by_nvlink", "nvlinks", contract.agreement(len(elsewhere)))
         return
     by_tcp = ways.taken_by(TCP)
     if by_tcp:

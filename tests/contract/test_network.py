@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -407,6 +408,41 @@ def test_only_sockets_that_carried_what_was_sent_prove_tcp(
     assert report.notes.get("sent_by_tcp") == ("n0, n1" if way == "tcp" else None)
     stated = report.notes.get("ceilings", {}).get("busbw_gbps", {}).get("value")
     assert stated == ceiling
+
+
+@pytest.mark.parametrize(
+    ("plant", "fabric", "samples"),
+    [(still, FABRIC, [1.0]), (infiniband, FABRIC, [1 / 3]), (by_tcp, FABRIC, [1 / 3])],
+)
+def test_pairs_over_nvlink_that_go_another_way_are_wrong_answers(
+    plant, fabric, samples, tmp_path, no_driver, monkeypatch
+):
+    monkeypatch.setenv(kit.between_hosts.MNNVL, "1")
+    report = contract.Report(frozenset({"agreement"}))
+    kit.between_hosts.judge(report, hosts_of(plant, tmp_path, fabric), by_choice=False)
+    (series,) = report.series
+    assert (series["metric"], series["samples"]) == ("agreement:by_nvlink", samples)
+
+
+@pytest.mark.parametrize(
+    ("names", "refusal"),
+    [
+        (("a.1", "a.1"), None),
+        (("a.1", "a.2"), contract.Unmeasured),
+        (("a.1", ""), contract.Unmeasured),
+        (("", ""), contract.NotApplicable),
+    ],
+)
+def test_nodes_that_nvlink_does_not_join_are_refused_where_it_is_measured(
+    names, refusal, no_driver
+):
+    def check(environment):
+        seen = list(zip(("n0", "n1"), names, strict=True))
+        kit.between_hosts.require_one_domain(lambda own: seen, "cuda:0", environment)
+
+    check({})
+    with nullcontext() if refusal is None else pytest.raises(refusal):
+        check({"NCCL_MNNVL_ENABLE": "1"})
 
 
 def test_one_host_that_sends_by_tcp_is_one_wrong_answer(tmp_path, no_driver):

@@ -299,7 +299,7 @@ def _pair_tests(
         yield from _pair_tests_by_distance(plan, entry, plan.fabric, hop_rounds, fit)
     elif len(nodes) > 1 and all_meet(entry):
         for matches in islice(round_robin(_everybody(plan, entry, fit)), entry.rounds):
-            yield from matches
+            yield from _pairs_that_meet(fabric_of(plan, entry.workload), matches)
     elif entry.size and entry.groups == "batches":
         yield from chain.from_iterable(batches(nodes, entry.size))
     elif nodes:
@@ -340,6 +340,13 @@ def _pairs_with_partners(
 def all_meet(entry: PlannedEntry) -> bool:
     by_distance = entry.groups in (*BY_DISTANCE, *NARROWING)
     return not by_distance and (entry.scope == "pair" or entry.groups == "pairs")
+
+
+def _pairs_that_meet(fabric: Fabric | None, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Yield pairs of which something joins both nodes: NVLink joins those of one domain only."""
+    for pair in pairs:
+        if not fabric or not fabric.is_nvlink or hops_between(fabric, PairTest(*pair)):
+            yield pair
 
 
 def _everybody(plan: Plan, entry: PlannedEntry, fit: Collection[str]) -> list[str]:
@@ -427,13 +434,16 @@ def planned_rounds(
     for entry in _crossing_entries(plan):
         if entry.groups in BY_DISTANCE:
             yield from _rounds_of(plan, entry, scheduled)
-        elif all_meet(entry) and entry.rounds is not None:
-            for pairs in islice(round_robin(nodes), entry.rounds):
+        elif all_meet(entry) and (entry.rounds is not None or fabric.is_nvlink):
+            for every in islice(round_robin(nodes), entry.rounds):
+                pairs = tuple(_pairs_that_meet(fabric, every))
                 yield HopRound(hops=0, rails=fabric.rails, pairs=pairs, alone=(), spare=())
 
 
 def nodes_that_meet_all(plan: Plan, fabric: Fabric) -> list[str]:
-    """The nodes for which the plan measures every pair."""
+    """The nodes for which the plan measures every pair; none if NVLink joins only some of them."""
+    if fabric.is_nvlink:
+        return []
     entries = _crossing_entries(plan)
     meet = any(all_meet(entry) and entry.rounds is None for entry in entries)
     return placed_nodes(plan, fabric) if meet else []
@@ -551,6 +561,7 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
     fit = {node.name for node in plan.nodes}
     everybody = _everybody(plan, entry, fit)
     everybody_meets = entry.scope != "node" and all_meet(entry) and entry.nodes is None
+    everybody_meets &= not (plan.fabric and plan.fabric.is_nvlink)
     bottleneck, fewest = None, 0
     if everybody_meets and len(everybody) > 1:
         turns, steps, taking_part = _all_pairs(everybody, entry.rounds, use)

@@ -12,6 +12,8 @@ from anubis.core.errors import ConfigError, NothingLearnedError, UsageError, did
 from anubis.core.fabric import Fabric, Part, place, single_switch
 from anubis.core.network import wiring
 from anubis.core.records import (
+    BY_PAIRS,
+    MNNVL,
     PARTS,
     Arrangement,
     BenchmarkSpec,
@@ -96,7 +98,27 @@ def fabric_between(requested: RequestedCampaign, nodes: Sequence[Node]) -> Fabri
         return None
     names = [node.name for node in nodes]
     surveyed = requested.surveyed
-    return place(surveyed, names).fabric if surveyed else single_switch(names)
+    fabric = place(surveyed, names).fabric if surveyed else single_switch(names)
+    return fabric.nvlink if _goes_by_nvlink(requested.suite, fabric) else fabric
+
+
+def _goes_by_nvlink(suite: Suite, fabric: Fabric) -> bool:
+    """True if the pairs of a suite measure over NVLink; refused if only some do, or if the topology
+    has no NVLink domain."""
+    ways = {entry.goes_by_nvlink for entry in suite.benchmarks if entry.groups in BY_PAIRS}
+    if True not in ways:
+        return False
+    if False in ways:
+        raise UsageError(
+            f'suite "{suite.name}" measures pairs over NVLink and over the network: make two suites'
+            f" of it, as the one sets {MNNVL}=1 and the other does not"
+        )
+    if not fabric.domains:
+        raise UsageError(
+            f'suite "{suite.name}" measures over NVLink, and the topology has no NVLink domain: '
+            "pdsh -w NODES nvidia-smi -q | grep -E 'CliqueId|ClusterUUID' >> FILE adds them to it"
+        )
+    return True
 
 
 def _cabling_verdicts(surveyed: Fabric | None, plan: Plan) -> tuple[PartVerdict, ...]:

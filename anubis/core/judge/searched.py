@@ -174,17 +174,28 @@ class Searched:
         )
 
     def _switch(self, fabric: Fabric, leaf: Group) -> PartVerdict:
-        switches = dict.fromkeys(
+        """The switches that these nodes have to themselves, and their NVLink domain."""
+        parts = tuple(Part("switch", switch) for switch in self._own_switches(fabric, leaf))
+        domains = {fabric.domain_of[node].name for node in leaf if node in fabric.domain_of}
+        named = [describe(fabric, part) for part in parts]
+        named += [f"NVLink domain {name}" for name in domains if len(domains) == 1]
+        subject = f"{' or '.join(named)}, or what its {len(leaf):,} nodes have in common"
+        reason = "they fail together, and each with good nodes"
+        return self._verdict(subject, leaf, SWITCH, reason, parts)
+
+    def _own_switches(self, fabric: Fabric, leaf: Group) -> Iterator[str]:
+        """Yield the switches of these nodes; if they are an NVLink domain, those without others."""
+        own, tested = set(leaf), {node.name for node in self.plan.nodes}
+        switches = [
             nic.switch
             for node in leaf
             for rail in fabric.rails
             if (nic := fabric.nic(node, rail)) is not None
-        )
-        parts = tuple(Part("switch", switch) for switch in switches)
-        listed = " or ".join(describe(fabric, part) for part in parts)
-        subject = f"{listed}, or what its {len(leaf):,} nodes have in common"
-        reason = "they fail together, and each with good nodes"
-        return self._verdict(subject, leaf, SWITCH, reason, parts)
+        ]
+        for switch in dict.fromkeys(switches):
+            others = {nic.node for nic in fabric.nics_on[switch]} & tested - own
+            if not (others and own & fabric.domain_of.keys()):
+                yield switch
 
     def _path(self, nodes: Sequence[str]) -> PartVerdict:
         subject = f"path between {list_names(nodes)}"

@@ -157,7 +157,7 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
     for execution in executions:
         if execution.ended in SAMPLED:
             step = execution.step
-            size = f" in groups of {len(step.participants)}" * (step.workload in plan.reproducing)
+            size = _size(step.participants, plan.fabric) * (step.workload in plan.reproducing)
             workload_rows = rows[_sku(step.participants, plan) + size, step.workload]
             workload_rows.add(step.participants, execution.result.series)
     every = [
@@ -169,6 +169,15 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
         return every
     crossing, elsewhere = partition(every, plan.crossing)
     return [*elsewhere, *_split_by_distance(crossing, plan.fabric)]
+
+
+def _size(participants: Names, fabric: Fabric | None) -> str:
+    """The size of a group, and if it is in several NVLink domains: then it goes by the network, and
+    is slower than one within a domain."""
+    domains = fabric.domain_of if fabric else {}
+    met = {domains[name].name if name in domains else name for name in participants}
+    across = " across NVLink domains" if domains and len(met) > 1 else ""
+    return f" in groups of {len(participants)}{across}"
 
 
 def partition(

@@ -109,6 +109,10 @@ class _Ports:
         self.numbered = {switch for switch, _ in (*self.cables, *self.nics)}
         self.switches = {switch.name: switch.id for switch in fabric.switches}
         self.switches |= {switch.guid: switch.id for switch in fabric.switches if switch.guid}
+        if fabric.is_nvlink:
+            self.switches |= {
+                name: domain.name for domain in fabric.domains for name in domain.switches
+            }
         self.hcas = {nic.guid: nic for nic in fabric.nics if nic.guid}
 
     def find(self, count: Count) -> PortCount | None:
@@ -123,7 +127,8 @@ class _Ports:
         return PortCount(count=count, switch=nic.switch, nic=nic, place=place)
 
     def _switch_count(self, count: Count, switch: str) -> PortCount:
-        place = f"{self.fabric.name(switch)} port {count.port}"
+        name = count.name if self.fabric.is_nvlink else self.fabric.name(switch)
+        place = f"{name} port {count.port}"
         nic = self.nics.get((switch, count.port))
         link, cable = self.cables.get((switch, count.port), (None, None))
         if nic:

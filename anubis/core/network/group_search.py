@@ -36,6 +36,8 @@ SMALLEST = 2  # the least number of nodes that can meet
 FEWEST = 4  # nodes of a leaf, so that there are halves of several
 RULED_OUT = 1e-5  # the chance of a suspect that needs no further test
 MOST_DECIDING = 16  # rounds, between two nodes and the path from one to the other
+THIRD_OF = 3  # of a domain's nodes one in so many, each with a group of its own that fails
+CONTROLS = 3  # good groups beside slow ones; two of them may be tested at once
 REPEATS = 3  # times the rounds that a fault takes which always shows
 
 
@@ -176,6 +178,7 @@ class Search:
     released: set[str] = field(default_factory=set)  # nodes that went back
     leaves: Sequence[Group] = ()
     by_comparison: bool = False  # a group is only slower than others of its size
+    domains: Sequence[Group] = ()  # of NVLink: a group in several is slow without a fault
     rounds: int = 0
     _live: dict[int, frozenset[str]] = field(default_factory=dict)  # suspects, by search
     _orders: set[Group] = field(default_factory=set)
@@ -204,6 +207,7 @@ class Search:
             while len(results) < len(cores):
                 groups = self._fill(self._first_to_run(cores[len(results) :]))
                 tested = tuple(group for group in groups if len(group) >= SMALLEST)
+                tested += self._control_groups(tested)
                 failed = (yield GroupRound(groups=tested)) if tested else ()
                 self._learn(tested, failed)
                 bad = {group for group, is_bad in zip(tested, failed, strict=True) if is_bad}
@@ -219,7 +223,8 @@ class Search:
         for number, core in enumerate(cores):
             busy.update(core.nodes)
             missing = max(0, core.size - len(core.nodes))
-            needed += missing if self.by_comparison else int(len(core.nodes) < SMALLEST)
+            single = int(len(core.nodes) < SMALLEST)
+            needed += missing if self.by_comparison and not self.domains else single
             nodes = sum(len(core.nodes) for core in cores[: number + 1])
             if number and (len(self._pool(busy)) < needed or len(busy) < nodes):
                 return cores[:number]
@@ -235,15 +240,54 @@ class Search:
         )
         pool = np.random.default_rng(self.rounds).permutation(pool).tolist()  # partners change
         common = max((core.size for core in cores), default=0)
-        while common > SMALLEST and _missing(cores, common) > len(pool):
+        while common > SMALLEST and self._lack_partners(cores, common, pool):
             common -= 1
         filled = []
         for core in cores:
-            able = [node for node in pool if node not in core.not_with] or pool
+            near = self._near(core.nodes, pool)
+            able = [node for node in near if node not in core.not_with] or near
             partners = able[: max(0, min(core.size, common) - len(core.nodes))]
             pool = [node for node in pool if node not in partners]
             filled.append(self._reorder((*core.nodes, *partners)))
         return tuple(filled)
+
+    # --- NVLink domains: slow groups are compared within them ----------------------------------
+
+    def _domain(self, nodes: Iterable[str]) -> Group:
+        """The domain that has all of these nodes; () if none has, or if groups only fail."""
+        own = set(nodes)
+        domains = self.domains if self.by_comparison else ()
+        return next((domain for domain in domains if own.issubset(domain)), ())
+
+    def _near(self, nodes: Group, pool: Sequence[str]) -> list[str]:
+        """The partners of the same domain; all, if it does not matter."""
+        domain = frozenset(self._domain(nodes))
+        return [node for node in pool if not domain or node in domain]
+
+    def _lack_partners(self, cores: Sequence[Core], common: int, pool: Sequence[str]) -> bool:
+        """True if there are too few partners to fill these groups up to a common size."""
+        by_domain: dict[Group, list[Core]] = {}
+        for core in cores:
+            by_domain.setdefault(self._domain(core.nodes), []).append(core)
+        return any(
+            _missing(own, common) > len(self._near(domain, pool) if domain else pool)
+            for domain, own in by_domain.items()
+        )
+
+    def _control_groups(self, tested: Sequence[Group]) -> tuple[Group, ...]:
+        """Good groups of the same sizes, each in a domain without suspects: a domain by itself has
+        no other groups that show what is normal."""
+        sizes = dict.fromkeys(len(group) for group in tested if self._domain(group))
+        pool = self._pool({node for group in tested for node in group}) if sizes else []
+        pool = np.random.default_rng(self.rounds).permutation(pool).tolist()
+        controls = list[Group]()
+        for size in (size for size in sizes for _ in range(CONTROLS)):
+            free = [self._near(domain, pool) for domain in self.domains]
+            group = self._reorder(tuple(max(free, key=len)[:size]))
+            if len(group) == size:
+                controls.append(group)
+                pool = [node for node in pool if node not in group]
+        return tuple(controls)
 
     def _is_new_size(self, size: int) -> bool:
         """True if groups are compared, and no good group of this size shows what is normal."""
@@ -391,6 +435,8 @@ class Search:
         """True if each part of its leaf fails beside good nodes of other leaves: each
         quarter, and each node by itself, or of a large leaf several of them."""
         leaf = frozenset(next((leaf for leaf in self.leaves if node in leaf), ()))
+        if self._domain(leaf):
+            return self._fails_apart(leaf)
         mixed = [t for t in self.trials if t.group & leaf and t.group - leaf]
         parts = [trial.group & leaf for trial in mixed if trial.failed]
         small = [nodes for nodes in parts if len(nodes) <= max(1, len(leaf) // 4)]
@@ -401,6 +447,19 @@ class Search:
             and frozenset[str]().union(*small) == leaf
             and len(singles) >= (FEWEST if self._is_large(leaf) else len(leaf))
         )
+
+    def _fails_apart(self, leaf: frozenset[str]) -> bool:
+        """True if no group within an NVLink domain is good, and so many of them have no node in
+        common that it is what they do have in common."""
+        own = sorted((t for t in self.trials if t.group <= leaf), key=lambda t: len(t.group))
+        met = set[str]()
+        disjoint = 0
+        for trial in own:
+            if met.isdisjoint(trial.group):
+                met |= trial.group
+                disjoint += 1
+        most = max(FEWEST, len(leaf) // THIRD_OF)
+        return all(trial.failed for trial in own) and disjoint >= most
 
     def _is_large(self, leaf: Collection[str]) -> bool:
         """True if groups of a leaf keep its size, so that each of its nodes takes a round."""

@@ -119,8 +119,8 @@ def _part_of(fabric: Fabric, port_count: PortCount) -> Part | None:
 
 def _fully_read_parts(fabric: Fabric, counters: Counters) -> Iterator[Part]:
     """Yield the links and NICs whose ports were all read; ports without a count then have no
-    errors."""
-    if not counters.is_whole:
+    errors. What a network counts says nothing about NVLinks."""
+    if not counters.is_whole or fabric.is_nvlink:
         return
     unread = set(counters.unread)
 

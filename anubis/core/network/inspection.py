@@ -15,6 +15,7 @@ from anubis.core.fabric import Cable, Fabric, Link, Part, Placement, Remark, cab
 from anubis.core.network import counters as counting
 from anubis.core.network import redundancy, wiring
 from anubis.core.network.counters import PortCount, exceeded_limit, place_counts, sort_by_severity
+from anubis.core.network.hints import symptom_of
 from anubis.core.network.redundancy import Shortage
 from anubis.core.records import Count, Counters, Judgement, PartVerdict
 
@@ -81,8 +82,22 @@ class Inspection:
         ]
         return (
             *(redundancy.sentence(self.fabric, shortage) for shortage in short),
+            *self._most_erring_switch(part, counted),
             *(counting.sentence(port_count, self.counters) for port_count in self._sort(counted)),
         )
+
+    def _most_erring_switch(self, part: Part, counted: list[PortCount]) -> Iterator[str]:
+        """Yield a sentence on the NVLink switch of a domain that counts most errors: pairs cannot
+        tell the switches of a domain apart."""
+        if part.kind != "switch" or not self.fabric.is_nvlink:
+            return
+        errors: Tally[str] = Tally()
+        for port_count in counted:
+            if symptom_of(port_count.count.counter) == "errors":
+                errors[port_count.count.name] += port_count.count.value
+        for name, value in errors.most_common(1):
+            switches = f"the NVLink switches of {part.name}"
+            yield f"{name} counts {value:,} of {errors.total():,} errors of {switches}"
 
     def _uplink_remarks(self) -> Iterator[Remark]:
         for shortage in self.shortages:

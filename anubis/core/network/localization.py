@@ -10,6 +10,7 @@ from itertools import compress
 import numpy as np
 
 from anubis.core.fabric import (
+    NVLINK,
     Fabric,
     Nic,
     Numbers,
@@ -22,6 +23,7 @@ from anubis.core.fabric import (
 )
 from anubis.core.network.crossing import WAYS, Flow, Parts, Way
 from anubis.core.network.posterior import Case, FaultPrior, Observation, Problem, odds
+from anubis.core.network.slow_domains import SlowDomain, set_off, slow_domains
 
 FEWEST_FLOWS = 12  # fewer flows do not show what a cause usually takes
 LAYERS = 3  # levels of causes behind causes
@@ -66,6 +68,8 @@ def locate(
     """
     model = model or FaultPrior()
     observations = drop_wrong_routes(fabric, observations, model)
+    slow = slow_domains(fabric, observations, model)
+    observations = set_off(observations, slow, model) if slow else observations
     parts, flows = Parts(fabric), [observation.flow for observation in observations]
     shortfalls = np.array([observation.shortfall for observation in observations], dtype=np.float64)
     shortfall, crossings = shortfalls, list[_Crossed]()
@@ -87,11 +91,25 @@ def locate(
     bad = np.flatnonzero((shortfalls > model.limit) & stays)
     for crossed in crossings:
         bad = np.setdiff1d(bad, crossed.bad)
-    causes = [crossed.cause for crossed in crossings]
+    causes = [crossed.cause for crossed in crossings] + [_domain_cause(s, model) for s in slow]
     return Located(
         causes=tuple(sorted(causes, key=lambda cause: (-len(cause.bad), cause.parts))),
         unexplained=tuple(observations[row] for row in bad.tolist()),
         by_routes=any(flow.via for flow in flows),
+    )
+
+
+def _domain_cause(slow: SlowDomain, model: FaultPrior) -> Cause:
+    bad = tuple(seen for seen in slow.observations if seen.shortfall > model.limit)
+    return Cause(
+        parts=(Part("switch", slow.name),),
+        chances=(1.0,),
+        way="both",
+        steady=True,
+        confidence=SURELY,
+        shortfall=float(np.median([seen.shortfall for seen in bad])),
+        bad=bad,
+        good=len(slow.observations) - len(bad),
     )
 
 
@@ -287,6 +305,8 @@ def describe(fabric: Fabric, part: Part) -> str:
         case "node":
             rail_nics = [fabric.nic(part.name, rail) for rail in fabric.rails]
             match [nic for nic in rail_nics if nic]:
+                case [only] if fabric.is_nvlink:
+                    return f"{_node(part)} or the NVLinks of its GPU"
                 case [only]:
                     return f"{_node(part)} or its NIC {only.device}".rstrip() + _port_suffix(
                         fabric, only
@@ -294,6 +314,8 @@ def describe(fabric: Fabric, part: Part) -> str:
             return _node(part)
         case "nic":
             nic = fabric.nic(part.name, part.other)
+            if fabric.is_nvlink:
+                return f"NVLinks of GPU {part.other.removeprefix(NVLINK)} of {part.name}"
             if nic is None:
                 return f"NIC {part.other} of {part.name} or its cable"
             return f"NIC {nic.device} of {part.name} or its cable{_port_suffix(fabric, nic)}"
@@ -302,7 +324,15 @@ def describe(fabric: Fabric, part: Part) -> str:
         case "uplinks":
             return f"uplinks of {fabric.name(part.name)}"
         case "switch":
-            return f"switch {fabric.name(part.name)}"
+            return f"{_switch_word(fabric, part.name)} {fabric.name(part.name)}"
+
+
+def _switch_word(fabric: Fabric, switch: str) -> str:
+    """The word for a switch: an NVLink domain counts as one switch, and has several."""
+    if not fabric.is_nvlink:
+        return "switch"
+    known = next(domain.switches for domain in fabric.domains if domain.name == switch)
+    return f"one of the {len(known)} NVLink switches of" if known[1:] else "NVLink switches of"
 
 
 def _port_suffix(fabric: Fabric, nic: Nic) -> str:

@@ -15,6 +15,7 @@ from math import ceil, log2
 
 from anubis.core.fabric import Fabric
 from anubis.core.network.group_search import (
+    CONTROLS,
     MOST_DECIDING,
     NOTHING,
     REPEATS,
@@ -40,13 +41,15 @@ PHI = 0.618034  # steps of this share of a circle cover it soon
 Results = Generator[list[NextTest], list[bool], list[bool]]
 Meetings = Generator[list[NextTest], list[bool], "list[tuple[Division, Division]]"]
 LEVELS = ("leaf", "pod")  # from below; higher levels are pods of pods
+DOMAIN = "NVLink domain"
+Places = Mapping[str, object]  # of each node; those of one place are together
 
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
     """Nodes that reach each other without the switches that join them to others."""
 
-    kind: str  # leaf, pod, or the whole
+    kind: str  # NVLink domain, leaf, pod, or the whole
     nodes: Group
     parts: tuple[Division, ...] = ()
 
@@ -74,30 +77,51 @@ class Division:
 def divide(nodes: Sequence[str], fabric: Fabric | None = None) -> Division:
     """Divide nodes by the rest of the fabric without its uppermost switches, then without the next
     ones, and so on down to leaves. Nodes on several rails belong together if they share all their
-    leaves."""
+    leaves. NVLink domains are a level of their own: below the leaves, or above them if no leaf has
+    nodes of two."""
     everybody = Division(kind="whole", nodes=tuple(nodes))
     if fabric is None:
         return everybody
     highest = max(fabric.tier.values(), default=0)
-    tiers = [tier for tier in range(1, highest) if tier > 0]
-    return _split(everybody, fabric, tiers)
+    levels = [
+        (LEVELS[min(tier, len(LEVELS)) - 1], _places_below(fabric, tier, nodes))
+        for tier in range(highest - 1, 0, -1)
+    ]
+    domains = {node: fabric.domain_of[node].name for node in nodes if node in fabric.domain_of}
+    if domains:
+        leaf = levels[-1][1] if levels else {}
+        above = bool(levels) and _is_finer(leaf, domains)
+        levels.insert(len(levels) - above, (DOMAIN, domains))
+    return _split(everybody, levels)
 
 
-def _split(division: Division, fabric: Fabric, tiers: Sequence[int]) -> Division:
-    if not tiers:
-        return division
-    *lower, tier = tiers
+def _places_below(fabric: Fabric, tier: int, nodes: Sequence[str]) -> Places:
+    """The place of each node in the fabric up to this tier: equal if they are joined there."""
     below = _numbers_below(fabric, tier)
-    by_place: dict[frozenset[int], list[str]] = {}
+    rail_nics = {node: [fabric.nic(node, rail) for rail in fabric.rails] for node in nodes}
+    return {
+        node: frozenset(below[nic.switch] for nic in nics if nic and nic.switch in below)
+        for node, nics in rail_nics.items()
+    }
+
+
+def _is_finer(places: Places, larger: Places) -> bool:
+    """True if these places divide the larger ones: none of them has nodes of two."""
+    parts = {(place, larger.get(node)) for node, place in places.items()}
+    return len(parts) == len(set(places.values())) > len(set(larger.values()))
+
+
+def _split(division: Division, levels: Sequence[tuple[str, Places]]) -> Division:
+    if not levels:
+        return division
+    (kind, places), *lower = levels
+    by_place: dict[object, list[str]] = {}
     for node in division.nodes:
-        rail_nics = (fabric.nic(node, rail) for rail in fabric.rails)
-        place = frozenset(below[nic.switch] for nic in rail_nics if nic and nic.switch in below)
-        by_place.setdefault(place, []).append(node)
+        by_place.setdefault(places.get(node), []).append(node)
     if len(by_place) == 1:
-        return _split(division, fabric, lower)
-    kind = LEVELS[min(tier, len(LEVELS)) - 1]
+        return _split(division, lower)
     parts = tuple(
-        _split(Division(kind=kind, nodes=group), fabric, lower)
+        _split(Division(kind=kind, nodes=group), lower)
         for group in _large_groups(list(by_place.values()))
     )
     return Division(kind=division.kind, nodes=division.nodes, parts=parts if len(parts) > 1 else ())
@@ -146,7 +170,8 @@ def reproduce(
     """The progress of a search for the part of a job that fails. `by_comparison`: a group fails
     only by being slower than others of its size."""
     leaves = tuple(leaf.nodes for leaf in everybody.leaves()) if everybody.parts else ()
-    search = Search(leaves=leaves, by_comparison=by_comparison)
+    domains = everybody.levels().get(DOMAIN, []) if by_comparison else []
+    search = Search(leaves=leaves, by_comparison=by_comparison, domains=domains)
     job = _Job(search)
     rounds = search.carry_out(job.look_into(everybody, is_whole=True))
     return job.progress(unanswered(rounds, results, named_between))
@@ -225,9 +250,12 @@ class _Job:
         return any(trial.failed for trial in self.search.trials)
 
     def _release(self, good: Sequence[Division]) -> None:
-        """Let the nodes of good parts go, beside one that fails; one leaf stays as partners."""
+        """Let the nodes of good parts go, beside one that fails; one leaf stays as partners, or a
+        few NVLink domains, as groups are compared within them."""
         if good and not self.partners:
-            self.partners = frozenset(next(good[0].leaves()).nodes)
+            leaves = chain.from_iterable(part.leaves() for part in good)
+            kept = islice(leaves, CONTROLS if self.search.domains else 1)
+            self.partners = frozenset().union(*(leaf.nodes for leaf in kept))
         for part in good:
             self.search.released.update(set(part.nodes) - self.partners)
 

@@ -39,6 +39,7 @@ FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 DEPTH = 16  # forks on a way
 TAKEN = (0.2, 0.6)  # share of a loaded cable that other jobs take
 MINUTE_S = 60.0
+BY_NETWORK = 0.2  # of the pace by NVLink: what a group has in which NVLink joins not all nodes
 # Is the cable bad → share of such cables that count errors, and their usual count. A fault which
 # takes a tenth of the rate counts far more errors than plugging and age.
 ERRING = {False: (0.05, 20), True: (0.9, 20_000)}
@@ -406,7 +407,9 @@ def share_left(network: SimulatedNetwork, step: Step) -> float:
     """Share of the pace of a group that sends in a ring which the faults of the network leave."""
     names = step.participants
     drawn = _seed(step.id)
-    return min(
+    domains = {network.fabric.domain_of.get(name) for name in names}
+    by_network = BY_NETWORK if len(domains) > 1 else 1.0
+    return by_network * min(
         (
             network.share_left((PairTest(a, b), drawn, drawn, 0))
             for a, b in zip(names, names[1:] + names[:1], strict=True)
@@ -440,7 +443,8 @@ def faulty(
     """Network with faults of these kinds among these nodes."""
     rng = np.random.default_rng(seed)
     here = replace(fabric, nics=tuple(nic for nic in fabric.nics if nic.node in nodes))
-    planted = [plant(here, kind, rng) for kind in FAULT_KINDS for _ in range(faults.count(kind))]
+    kinds = [kind for kind in FAULT_KINDS if here.links or kind != "lossy uplink"]
+    planted = [plant(here, kind, rng) for kind in kinds for _ in range(faults.count(kind))]
     return SimulatedNetwork(fabric=fabric, faults=tuple(planted), seed=seed)
 
 

@@ -16,12 +16,13 @@ from anubis.readers.topology import (
     ibnetdiscover,
     kubernetes,
     lldp,
+    nvlink,
     slurm,
     table,
     tool,
     written,
 )
-from anubis.readers.topology.draft import Survey
+from anubis.readers.topology.draft import Draft, Survey
 from anubis.readers.topology.ibnetdiscover import Owner
 from anubis.readers.topology.tool import decode, locate
 from anubis.text.files import json_value, parse_yaml, read_bytes
@@ -31,7 +32,9 @@ FOLLOWED = 64  # NICs between which routes are followed, to see whether they arr
 
 _OF_IBNETDISCOVER = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"|^(switch|ca)guid=', re.MULTILINE)
 _OF_SLURM = re.compile(r"^\s*(SwitchName|Switch|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
-_OF_YAML = re.compile(r"^(racks|links|rails|items|apiVersion)\s*:|^-\s+topology\s*:", re.MULTILINE)
+_OF_YAML = re.compile(
+    r"^(racks|links|rails|domains|items|apiVersion)\s*:|^-\s+topology\s*:", re.MULTILINE
+)
 
 
 def load(path: Path, mapping: Path | None = None) -> Survey:
@@ -40,6 +43,7 @@ def load(path: Path, mapping: Path | None = None) -> Survey:
     if path.is_dir():
         return _load_folder(path)
     text, findings = decode(read_bytes(path, TopologyError))
+    text, answers = nvlink.split(text)
     text, tables = forwarding.split(text)
     if tables.strip() and not text.strip():
         raise TopologyError(
@@ -47,8 +51,12 @@ def load(path: Path, mapping: Path | None = None) -> Survey:
             "ibnetdiscover > FILE; dump_fts >> FILE"
         )
     source, as_of = f'"{path}"', path.stat().st_mtime
-    survey = _add_source(source, as_of, _load_text(findings, text, source, mapping))
-    return _add_routes(survey, tables, source, as_of)
+    domains, odd = nvlink.parse(answers)
+    if domains and not text.strip():
+        survey = nvlink.add_domains(Draft().survey(), domains, [*findings, *odd])
+        return _add_source(source, as_of, survey)
+    survey = nvlink.add_domains(_load_text(findings, text, source, mapping), domains, odd)
+    return _add_routes(_add_source(source, as_of, survey), tables, source, as_of)
 
 
 def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
@@ -132,7 +140,8 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
         raise TopologyError(
             f"{where}: no fabric could be read from it; known are ibnetdiscover's output, YAML "
             "like configs/topologies/example.yaml, tables of host and switch, lldpctl -f json, "
-            "Slurm's topology.conf and topology.yaml, and kubectl get nodes -o json"
+            "Slurm's topology.conf and topology.yaml, kubectl get nodes -o json, and nvidia-smi -q "
+            "of each host, as pdsh writes it"
         )
     return survey
 
@@ -154,7 +163,7 @@ def _parse_json(text: str, where: str) -> Survey:
         return _parse_json_lines(text, where, error)
     if isinstance(document, dict) and ("items" in document or "metadata" in document):
         return kubernetes.parse(document, where)
-    if isinstance(document, dict) and "racks" not in document:
+    if isinstance(document, dict) and not {"racks", "domains"} & document.keys():
         return lldp.parse(text, where)
     return _parse_yaml(document, where)
 

@@ -1,4 +1,5 @@
-"""The switches of nodes from Kubernetes' labels: `kubectl get nodes -o json` (or yaml)."""
+"""The switches and NVLink domains of nodes from Kubernetes' labels: `kubectl get nodes -o json` (or
+yaml)."""
 
 from __future__ import annotations
 
@@ -7,8 +8,11 @@ from itertools import chain, pairwise
 from typing import Any
 
 from anubis.core.errors import TopologyError
+from anubis.readers.topology import nvlink
 from anubis.readers.topology.draft import Draft, Survey
 
+CLIQUE, GPUS = "nvidia.com/gpu.clique", "nvidia.com/gpu.count"  # of GPU feature discovery
+MOST_GPUS = 64
 FAMILIES = (  # labels of one maker, from the node upwards
     tuple(f"network.topology.nvidia.com/{part}" for part in ("leaf", "spine", "core")),
     tuple(f"network.topology.nvidia.com/{part}" for part in ("block", "spine", "datacenter")),
@@ -20,8 +24,11 @@ FAMILIES = (  # labels of one maker, from the node upwards
 def parse(document: object, where: str) -> Survey:
     draft = Draft()
     nodes = _nodes(document, where)
+    domains, odd = nvlink.group_gpus(_gpus_of_nodes(nodes))
     family = max(FAMILIES, key=lambda labels: _count_labels(labels, nodes))
     if not _count_labels(family, nodes):
+        if domains:
+            return nvlink.add_domains(draft.survey(), domains, odd)
         leaf_labels = ", ".join(labels[0] for labels in FAMILIES)
         raise TopologyError(f"{where}: no node has a label of a switch; known: {leaf_labels}")
     paths = {
@@ -44,7 +51,19 @@ def parse(document: object, where: str) -> Survey:
         links |= set(pairwise(switches))
     for low, high in sorted(links):
         draft.uplink(low, high)
-    return draft.survey()
+    return nvlink.add_domains(draft.survey(), domains, odd)
+
+
+def _gpus_of_nodes(nodes: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
+    """The NVLink domain of each GPU of each node: all GPUs of a node are in one."""
+    domains = {name: labels.get(CLIQUE, "") for name, labels in nodes.items()}
+    return {name: [clique] * _gpus(nodes[name]) for name, clique in domains.items() if clique}
+
+
+def _gpus(labels: Mapping[str, str]) -> int:
+    """The number of a node's GPUs; one, if no label says it."""
+    count = labels.get(GPUS, "")
+    return min(int(count), MOST_GPUS) if count.isdecimal() and len(count) < 4 else 1
 
 
 def _count_labels(family: tuple[str, ...], nodes: Mapping[str, Mapping[str, str]]) -> int:

@@ -5,6 +5,8 @@ racks:
   - {nodes: "node[001-016]", leaves: "leaf[1-2]"}    # a leaf per rail, or one for all
 links:
   - {below: "leaf[1-8]", above: "spine[1-4]", cables: 2}
+domains:                                             # racks whose GPUs are joined by NVLink
+  - {name: rack1, nodes: "node[001-018]", gpus: 4, switches: "nvswitch[1-9]"}
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anubis.core.errors import TopologyError
+from anubis.core.fabric import Domain, DomainNode
 from anubis.readers.topology.draft import Draft, Survey
+from anubis.readers.topology.nvlink import add_domains
 from anubis.text.hostlist import expand
 from anubis.text.reading import read
 
 MOST_CABLES = 1_000_000  # of one entry; more must be a typing error
+MOST_GPUS = 64  # of a node; more must be a typing error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +63,29 @@ class Links:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WrittenDomain:
+    name: str
+    """Its name, such as that of the rack."""
+    nodes: str
+    """Its nodes, as a node list."""
+    gpus: int = 4
+    """GPUs of each node that are in it."""
+    switches: str = ""
+    """The names of its NVLink switches, as a node list; their counters are joined by them."""
+
+    def __post_init__(self) -> None:
+        expand(self.nodes)
+        expand(self.switches) if self.switches else None
+        if not 0 < self.gpus <= MOST_GPUS:
+            raise ValueError(f"gpus is {self.gpus}, expected 1 to {MOST_GPUS}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Written:
-    racks: tuple[Rack, ...]
+    racks: tuple[Rack, ...] = ()
     """The nodes of each leaf."""
+    domains: tuple[WrittenDomain, ...] = ()
+    """The NVLink domains, each of several nodes."""
     links: tuple[Links, ...] = ()
     """What is above the leaves."""
     rails: tuple[str, ...] = ("",)
@@ -72,6 +97,8 @@ class Written:
 
     def __post_init__(self) -> None:
         _refuse_speed(self.gbit_s)
+        if not (self.racks or self.domains):
+            raise ValueError("expected racks, or domains of NVLink")
         if len(set(self.rails)) < len(self.rails) or not self.rails:
             raise ValueError("rails: expected each device once, and at least one")
         for number, rack in enumerate(self.racks, start=1):
@@ -105,7 +132,27 @@ def parse(document: object, where: str) -> Survey:
                 sentence = f"racks, entry {number}: {node} is already in entry {placed[node]}: "
                 draft.find("node-twice", f"{sentence}left out here")
     _add_links(written, draft)
-    return draft.survey()
+    domains = _domains(written, draft)
+    return add_domains(draft.survey(), domains)
+
+
+def _domains(written: Written, draft: Draft) -> list[Domain]:
+    placed: dict[str, str] = {}
+    domains = list[Domain]()
+    for wish in written.domains:
+        nodes = []
+        for node in dict.fromkeys(expand(wish.nodes)):
+            if (earlier := placed.setdefault(node, wish.name)) == wish.name:
+                nodes.append(DomainNode(node=node, gpus=tuple(range(wish.gpus))))
+            else:
+                sentence = f"domain {wish.name}: {node} is already in {earlier}: left out here"
+                draft.find("node-twice", sentence)
+        switches = tuple(expand(wish.switches)) if wish.switches else ()
+        if any(wish.name == domain.name for domain in domains):
+            draft.find("twice", f'two domains are called "{wish.name}": the second is left out')
+        elif nodes:
+            domains.append(Domain(name=wish.name, nodes=tuple(nodes), switches=switches))
+    return domains
 
 
 def _add_links(written: Written, draft: Draft) -> None:
