@@ -63,6 +63,8 @@ UPGRADE_LOCK = 0x616E756269730000  # any number that nobody else takes in the sa
 class Database:
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
+        level = {"isolation_level": "REPEATABLE READ"} if engine.name == "postgresql" else {}
+        self._snapshots = engine.execution_options(**level)  # a file of SQLite has no other way
         self.dialect = engine.dialect.name
         self.place = _place(engine.url)
         # Values that many rows share and that are known to be on disk: table, digest.
@@ -87,7 +89,8 @@ class Database:
         self.engine.dispose()
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        return self._current_transaction() or self._transaction(self.engine)
+        """Begin a transaction in which all is read as it was at one moment, whoever writes."""
+        return self._current_transaction() or self._transaction(self._snapshots)
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction: all of it is on disk when the block is left, or none of it."""

@@ -96,14 +96,19 @@ def row_counts_of(connection: sa.Connection, cluster: str) -> dict[str, RowCount
 
 
 def refuse_changed(connection: sa.Connection, cluster: str, *kinds: Kind) -> None:
-    """Raise Damage if these rows are not those that were written."""
-    expected = row_counts_of(connection, cluster)
+    """Raise Damage if these rows are not those that were written.
+
+    Both are read by one statement: between two, another process may write, and what is sound would
+    look damaged."""
     for kind in kinds:
-        count = expected.get(kind.table.name)
-        if count and count != (there := _count(connection, kind, cluster)):
+        there = _there(kind, cluster).subquery()
+        query = sa.select(ROW_COUNTS.c.rows, ROW_COUNTS.c.total, there.c.number, there.c.sum)
+        query = query.join_from(ROW_COUNTS.table, there, sa.true())
+        count = connection.execute(query.where(_row_count_clause(kind, cluster))).one_or_none()
+        if count and (count.rows, count.total) != (int(count.number), int(count.sum)):
             raise Damage(
-                f'{count.name} of cluster "{cluster}": {there.rows} rows are there, expected'
-                f" {count.rows}" + (", and some are others" if there.rows == count.rows else "")
+                f'{kind.table.name} of cluster "{cluster}": {count.number} rows are there, expected'
+                f" {count.rows}" + (", and some are others" if count.number == count.rows else "")
             )
 
 
@@ -112,9 +117,14 @@ def _row_count_clause(kind: Kind, cluster: str) -> sa.ColumnElement[bool]:
 
 
 def _count(connection: sa.Connection, kind: Kind, cluster: str) -> RowCount:
+    rows, total = connection.execute(_there(kind, cluster)).one()
+    return RowCount(name=kind.table.name, cluster=cluster, rows=int(rows), total=int(total))
+
+
+def _there(kind: Kind, cluster: str) -> sa.Select[tuple[Any, Any]]:
     checksum = kind.c.checksum
     upper = checksum.op(">>")(sa.literal_column("32"))
     short = sa.func.coalesce(sa.func.sum(upper), 0)
-    query = sa.select(sa.func.count(checksum), short).where(kind.c.cluster == cluster)
-    rows, total = connection.execute(query).one()
-    return RowCount(name=kind.table.name, cluster=cluster, rows=int(rows), total=int(total))
+    return sa.select(sa.func.count(checksum).label("number"), short.label("sum")).where(
+        kind.c.cluster == cluster
+    )

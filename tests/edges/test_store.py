@@ -15,7 +15,7 @@ import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import fields, is_dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -877,6 +877,25 @@ def test_a_logbook_holds_incidents_told_and_found(history: History) -> None:
         )
     )
     assert found.values.tolist() == [[2, 1, 1, 1, 5]]
+
+
+@pytest.mark.parametrize("in_a_writer", [False, True])
+def test_what_another_process_writes_between_two_statements_of_a_reader_is_no_damage(
+    history: History, url: str, *, in_a_writer: bool
+) -> None:
+    if in_a_writer and url.startswith("sqlite"):
+        pytest.skip("a file has one writer")
+    history.only().incidents.add([incident("n0", 1.0)])
+    numbers = count(1)
+    with History.open(url) as another, history.together() if in_a_writer else nullcontext():
+
+        def write(*_: object) -> None:
+            another.only().incidents.add([incident(f"n{next(numbers)}", 1.0)])
+
+        sa.event.listen(history._database.engine, "after_cursor_execute", write)
+        found = history.only().incidents.all()
+    assert incident("n0", 1.0) in found
+    assert next(numbers) > 2, "two statements were sent, or more"
 
 
 @pytest.fixture
