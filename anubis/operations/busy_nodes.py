@@ -109,7 +109,7 @@ def told_work(jobs: Iterable[Job], at: float, own_job: str = "") -> OthersWork:
 
 def spare_busy(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
     """The same request without nodes on which others work. A named node is never left out silently:
-    then nothing is started."""
+    then nothing is started, unless the request says otherwise."""
     request, cluster = brief.request, brief.setting.cluster
     if request.nodes is None:
         of_file = cluster.nodes if isinstance(cluster, configs.RayCluster) else ""
@@ -119,8 +119,13 @@ def spare_busy(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
         free = drop_busy(listed, work, caller)
         return brief if len(free) == len(listed) else _change_request(brief, nodes=free)
     partners = [node for node in request.nodes if node in request.partners]
-    refuse_named(work, [node for node in request.nodes if node not in request.partners])
-    lost = set(partners).difference(drop_busy(partners, work, caller))
+    tested = [node for node in request.nodes if node not in request.partners]
+    if request.leaves_out_busy:
+        lost = set(tested).difference(drop_busy(tested, work, caller))
+    else:
+        refuse_named(work, tested)
+        lost = set()
+    lost |= set(partners).difference(drop_busy(partners, work, caller))
     if not lost:
         return brief
     return _change_request(

@@ -28,11 +28,13 @@ def carried_out_tests(
     caller: Caller,
     name: str = "",
     *,
+    leaves_out_busy: bool = False,
     beside: Callable[[History], None] = lambda history: None,
 ) -> Iterator[CampaignResult | None]:
     """Run the tests in one campaign, in which each node runs its own; yield None if there are none.
     If nothing was learned about such nodes yet, the campaign learns criteria from them. Its nodes
-    are released after the block. `beside`: writes what belongs to the campaign."""
+    are released after the block. `leaves_out_busy`: nodes on which work began meanwhile get no
+    verdict, and the others do. `beside`: writes what belongs to the campaign."""
     if not decision.tests:
         yield None
         return
@@ -51,6 +53,7 @@ def carried_out_tests(
         tests=tests,
         partners=partners,
         job=terms.job,
+        leaves_out_busy=leaves_out_busy,
     )
     with ExitStack() as until_answered:
         try:
@@ -75,6 +78,7 @@ def _acceptance(request: ValidateRequest, nodes: Collection[str], caller: Caller
         cluster=request.cluster,
         name=request.name,
         job=request.job,
+        leaves_out_busy=request.leaves_out_busy,
         suite=request.suite,
         policy=request.policy,
         benchmarks=request.benchmarks,

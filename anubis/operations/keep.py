@@ -578,7 +578,7 @@ class _Hand:
             self._answer_untested(action, test, past, at)
             return True
         try:
-            with carried_out_tests(decision, terms, self._caller, name):
+            with carried_out_tests(decision, terms, self._caller, name, leaves_out_busy=True):
                 pass
         except Stopped:
             raise

@@ -196,6 +196,7 @@ class CampaignRequest(Unasked):
     tests: Mapping[str, Collection[str]] | None = None
     partners: Sequence[str] = ()  # proven nodes among `nodes`, as partners of those under test
     job: str = ""  # id of the job that the nodes are for: its own work there is no obstacle
+    leaves_out_busy: bool = False  # named nodes at work are left out, and the others measured
 
     def __post_init__(self) -> None:
         if (self.counters or self.over_s) and not self.crosses_fabric:

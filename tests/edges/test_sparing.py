@@ -76,6 +76,13 @@ def test_a_named_node_is_refused_with_whose_work_it_is(tmp_path, ear):
     assert ear.remarks == []
 
 
+def test_a_keepers_test_of_many_nodes_goes_on_without_those_on_which_work_began(tmp_path, ear):
+    asked = brief(tmp_path, *NODES)
+    asked = replace(asked, request=replace(asked.request, leaves_out_busy=True))
+    assert busy_nodes.spare_busy(asked, WORK, ear).request.nodes == ["n1", "n4"]
+    assert f"n[2-3] left out: {ALICE}" in ear.remarks
+
+
 def test_a_node_that_nobody_named_is_left_out_with_a_remark(tmp_path, ear):
     of_file = busy_nodes.spare_busy(brief(tmp_path, of_file="n[1-3]"), WORK, ear)
     assert of_file.request.nodes == ["n1"]
