@@ -149,8 +149,8 @@ def sentence(command: LifeCommand) -> str:
 
 
 def _aim(test: Prove) -> str:
-    """What a test about a category of faults is for. Nodes with suspicions of different mixes are
-    tested for one category together."""
+    """Return what a test about a category of faults is for. Nodes with suspicions of different
+    mixes are tested for one category together."""
     suspected = nodes_suspected(test)
     mixes = {kinds(mix) for mix in suspected.mixes.values()} if suspected else set()
     mixes -= {"", kinds({test.about: 1.0})}
