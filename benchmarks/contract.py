@@ -211,8 +211,14 @@ class Report:
             frozenset(setting.name for setting in benchmark.settings),
         )
 
-    def add(self, metric: str, device: str, samples: Iterable[float]) -> None:
-        """Add all samples of one metric on one device, warm-up dropped."""
+    def add(
+        self, metric: str, device: str, samples: Iterable[float], taken: Sequence[float] = ()
+    ) -> None:
+        """Add all samples of one metric on one device, warm-up dropped.
+
+        `taken`: the share of each sample that other programs may have cost it, as
+        `kit.possession` finds it.
+        """
         numbers = [float(sample) for sample in samples]
         family = metric.partition(":")[0]
         if family not in self.metrics:
@@ -232,6 +238,9 @@ class Report:
                     "samples are positive and finite, or 0 in a metric that a limit judges"
                 )
         self.series.append({"metric": metric, "device": device, "samples": numbers})
+        if any(taken):
+            shares = self.notes.setdefault("taken_by_others", {}).setdefault(metric, {})
+            shares[device] = [*taken]
 
     @contextmanager
     def sparing_others(self, device: str) -> Iterator[None]:

@@ -127,7 +127,7 @@ def measure(
                     with watch_gpu(report.notes, device, f"tflops:{metric}"):
                         seconds = seconds_per_call(one_pass.call, device, samples, sample_s)
                     rates = [flop(LAYERS[layer], images) / s / 1e12 for s in seconds]
-                    report.add(f"tflops:{metric}", str(device), rates)
+                    report.add(f"tflops:{metric}", str(device), rates, seconds.taken)
                     agreement = contract.agreement(one_pass.wrong())
                     report.add(f"agreement:{metric}", str(device), agreement)
                     if name != "fp32":  # whose Winograd kernels do with fewer multiplications

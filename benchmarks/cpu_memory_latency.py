@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import contract
+from kit.possession import Possession, Seconds, Threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,7 +101,7 @@ def measure(report: contract.Report, bytes: str, samples: int, sample_s: float) 
                 device = memory.name if cpus == memory else f"{cpus.name}-{memory.name}"
                 with numa.bound_to(cpus):
                     numbers = latencies_ns(chase, start, samples, sample_s)
-                report.add(f"latency_ns:{size}", device, numbers)
+                report.add(f"latency_ns:{size}", device, numbers, numbers.taken)
 
 
 # --- the chase -----------------------------------------------------------------------------
@@ -148,17 +149,18 @@ def lay_out(area: mmap.mmap, size: int) -> int:
     return start
 
 
-def latencies_ns(chase: Chase, start: int, samples: int, sample_s: float) -> list[float]:
+def latencies_ns(chase: Chase, start: int, samples: int, sample_s: float) -> Seconds:
     """Time samples, each from the end of the one before, so that it meets other lines."""
     clock = perf_counter()
     address = chase(start, WARM_UP_HOPS)
     hops = max(1, round(sample_s / ((perf_counter() - clock) / WARM_UP_HOPS)))
-    numbers = []
-    for _ in range(samples):
-        clock = perf_counter()
-        address = chase(address, hops)
-        numbers.append((perf_counter() - clock) / hops * 1e9)
-    return numbers
+    with Possession(Threads.this_one()) as possession:
+        possession.stamp()
+        for _ in range(samples):
+            address = chase(address, hops)
+            possession.stamp()
+    seconds = possession.seconds_on_host().divide(hops)
+    return Seconds((duration * 1e9 for duration in seconds), seconds.taken)
 
 
 if __name__ == "__main__":

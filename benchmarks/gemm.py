@@ -93,7 +93,7 @@ def measure(report: contract.Report, dtypes: str, shapes: str, size: int, sample
                 with watch_gpu(report.notes, device, f"tflops:{metric}"):
                     seconds = seconds_per_call(product.multiply, device, samples)
                 rates = [prod(batch) * flop(m, n, k) / s / 1e12 for s in seconds]
-                report.add(f"tflops:{metric}", str(device), rates)
+                report.add(f"tflops:{metric}", str(device), rates, seconds.taken)
                 wrong = product.wrong_elements()
                 report.add(f"agreement:{metric}", str(device), contract.agreement(wrong))
                 report.note(**{f"product:{metric}": "x".join(map(str, lengths))})

@@ -187,8 +187,8 @@ def there_and_back(
     write_pattern(sent, salt=1), received.zero_(), there.zero_()
     up = seconds_per_call(lambda: there.copy_(sent, non_blocking=True), device, samples)
     down = seconds_per_call(lambda: received.copy_(there, non_blocking=True), device, samples)
-    report.add(f"h2d_gbps:{kind}", where, [size / s / 1e9 for s in up])
-    report.add(f"d2h_gbps:{kind}", where, [size / s / 1e9 for s in down])
+    report.add(f"h2d_gbps:{kind}", where, [size / s / 1e9 for s in up], up.taken)
+    report.add(f"d2h_gbps:{kind}", where, [size / s / 1e9 for s in down], down.taken)
     return wrong_words(received, salt=1)
 
 
@@ -202,7 +202,8 @@ def both_ways(
     write_pattern(sent, salt=2), write_pattern(outgoing, salt=3), received.zero_(), there.zero_()
     call = copy_together([(there, sent), (received, outgoing)], there.device)
     seconds = seconds_per_call(call, there.device, samples)
-    report.add(f"both_ways_gbps:{kind}", where, [2 * sent.nbytes / s / 1e9 for s in seconds])
+    rates = [2 * sent.nbytes / s / 1e9 for s in seconds]
+    report.add(f"both_ways_gbps:{kind}", where, rates, seconds.taken)
     return wrong_words(there, salt=2) + wrong_words(received, salt=3)
 
 
@@ -223,7 +224,8 @@ def measure_host(report: contract.Report, device: torch.device, size: int, sampl
     )
     write_pattern(source, salt=1)
     seconds = seconds_per_call(lambda: target.copy_(source), device, samples)
-    report.add(f"host_copy_gbps:{size}", str(device), [source.nbytes / s / 1e9 for s in seconds])
+    rates = [source.nbytes / s / 1e9 for s in seconds]
+    report.add(f"host_copy_gbps:{size}", str(device), rates, seconds.taken)
     report.add(f"agreement:{size}", str(device), contract.agreement(wrong_words(target, salt=1)))
 
 

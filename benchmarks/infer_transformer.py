@@ -113,7 +113,7 @@ def serve(report: contract.Report, serving: Serving, samples: int) -> None:
     ):
         with watch_gpu(report.notes, device, metric):
             seconds = seconds_per_call(call, device, samples)
-        report.add(metric, str(device), [tokens / s for s in seconds])
+        report.add(metric, str(device), [tokens / s for s in seconds], seconds.taken)
     report.add(f"agreement:{name}", str(device), contract.agreement(serving.wrong_scores()))
     if device.type == "cuda":
         card = ceilings.gpu_of(torch.cuda.get_device_properties(device))

@@ -248,7 +248,8 @@ def stream(
         call, errors = kernel(name, a, b, c)
         a.zero_()
         seconds = seconds_per_call(call, device, samples)
-        report.add(f"{metric}:{name}", where, [rate_gbps(name, elements, s) for s in seconds])
+        rates = [rate_gbps(name, elements, s) for s in seconds]
+        report.add(f"{metric}:{name}", where, rates, seconds.taken)
         wrong += errors()
     report.add("agreement", where, contract.agreement(wrong))
 

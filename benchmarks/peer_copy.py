@@ -147,7 +147,8 @@ def copy_all(
             moved = len(received) * sent[0].nbytes / one_round.receivers
             wrong_now = sum(wrong_words(buffer, salt=a) for (a, _), buffer in received.items())
             metric = f"bandwidth_gbps:{one_round.pattern}"
-            report.add(metric, one_round.device, [moved / s / 1e9 for s in seconds])
+            rates = [moved / s / 1e9 for s in seconds]
+            report.add(metric, one_round.device, rates, seconds.taken)
             wrong[one_round.device] = wrong.get(one_round.device, 0) + wrong_now
     for device, count in wrong.items():
         report.add("agreement", device, contract.agreement(count))

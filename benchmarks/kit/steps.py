@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from kit.models import Model
+from kit.possession import Possession, Threads
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 LOSS_SCALE = {"fp16": 1024.0}
@@ -36,14 +37,17 @@ class Times:
 
     step_s: list[float] = field(default_factory=list)
     compute_s: list[float] = field(default_factory=list)
+    taken: list[float] = field(default_factory=list)  # shares that others may have cost each step
 
     def __iadd__(self, more: Times) -> Times:
         self.step_s += more.step_s
         self.compute_s += more.compute_s
+        self.taken += more.taken
         return self
 
     def mean(self) -> Times:
-        return Times([fmean(self.step_s)], [fmean(self.compute_s)])
+        taken = [fmean(self.taken)] if self.taken else []
+        return Times([fmean(self.step_s)], [fmean(self.compute_s)], taken)
 
 
 @dataclass
@@ -130,16 +134,24 @@ class Training:
     def time_steps(self, steps: int) -> Times:
         """Time steps, with one mark between steps and one wait at the end: a GPU never idles in
         between."""
-        edges, computed = [mark(self.device)], []
-        for _ in range(steps):
-            computed.append(self.step())
-            edges.append(mark(self.device))
-        if self.device.type == "cuda":
+        on_gpu = self.device.type == "cuda"
+        with Possession(Threads.this_one() if on_gpu else Threads.all()) as possession:
+            possession.stamp()
+            edges, computed = [mark(self.device)], []
+            for _ in range(steps):
+                computed.append(self.step())
+                edges.append(mark(self.device))
+                possession.stamp()
+        if on_gpu:
             torch.cuda.synchronize(self.device)
-        return Times(
-            [seconds(start, end) for start, end in pairwise(edges)],
-            [seconds(start, end) for start, end in zip(edges, computed, strict=False)],
-        )
+            begun = edges
+            timed = possession.seconds_on_gpu(
+                [seconds(start, end) for start, end in pairwise(edges)]
+            )
+        else:
+            begun, timed = possession.begun, possession.seconds_on_host()
+        compute_s = [seconds(start, end) for start, end in zip(begun, computed, strict=False)]
+        return Times([*timed], compute_s, timed.taken)
 
 
 def mark(device: torch.device) -> Mark:

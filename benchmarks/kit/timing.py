@@ -10,12 +10,12 @@ import math
 import os
 from collections.abc import Callable
 from itertools import pairwise
-from time import perf_counter
 
 import contract
 import torch
 
 from kit import cards
+from kit.possession import Possession, Seconds, Threads
 from kit.together import start_together
 
 WARM_UP_SAMPLES = 3
@@ -57,15 +57,17 @@ def gpus() -> int:
 
 def seconds_per_call(
     call: Callable[[], object], device: torch.device, samples: int, sample_s: float = SAMPLE_S
-) -> list[float]:
+) -> Seconds:
     """Return `samples` numbers, each the mean over as many calls as make it last about
     `sample_s`.
 
     If one call on a CPU lasts as long, two calls warm it up: gigabytes are read again by each. A
     GPU's clocks need the time of all of them.
     """
-    if device.type == "cpu" and _batches(call, device, batches=2, calls=1)[-1] >= sample_s:
-        return time_calls(call, device, samples, calls=1, warm_up=0)
+    if device.type == "cpu":
+        two_calls_s = _batches(call, device, batches=2, calls=1, stamps=Possession(Threads()))
+        if two_calls_s[-1] >= sample_s:
+            return time_calls(call, device, samples, calls=1, warm_up=0)
     return time_calls(call, device, samples, calls_for(call, device, sample_s))
 
 
@@ -73,8 +75,8 @@ def calls_for(call: Callable[[], object], device: torch.device, sample_s: float)
     """Return the number of calls that last `sample_s`."""
     for _ in range(2):
         call()
-    (one_call_s,) = _batches(call, device, batches=1, calls=3)
-    return max(1, math.ceil(sample_s / max(one_call_s, 1e-9)))
+    (three_calls_s,) = _batches(call, device, batches=1, calls=3, stamps=Possession(Threads()))
+    return max(1, math.ceil(sample_s / max(three_calls_s / 3, 1e-9)))
 
 
 def time_calls(
@@ -83,39 +85,53 @@ def time_calls(
     samples: int,
     calls: int,
     warm_up: int = WARM_UP_SAMPLES,
-) -> list[float]:
+) -> Seconds:
     """Time calls, together with the other GPUs of the node if they are measured at once; the first
     few samples are warm-up (clocks, caches, allocator) and are dropped."""
-    start_together()
-    return _batches(call, device, warm_up + samples, calls)[warm_up:]
+    on_gpu = device.type == "cuda"
+    with Possession(Threads.this_one() if on_gpu else Threads.all()) as possession:
+        start_together()
+        spent = _batches(call, device, warm_up + samples, calls, possession)
+    seconds = possession.seconds_on_gpu(spent) if on_gpu else possession.seconds_on_host()
+    return seconds.drop_first(warm_up).divide(calls)
 
 
 def _batches(
-    call: Callable[[], object], device: torch.device, batches: int, calls: int
+    call: Callable[[], object],
+    device: torch.device,
+    batches: int,
+    calls: int,
+    stamps: Possession,
 ) -> list[float]:
     if device.type == "cuda":
-        return _cuda_batches(call, device, batches, calls)
-    edges = [perf_counter()]
+        return _cuda_batches(call, device, batches, calls, stamps)
+    stamps.stamp()
     for _ in range(batches):
         for _ in range(calls):
             call()
-        edges.append(perf_counter())
-    return [(end - start) / calls for start, end in pairwise(edges)]
+        stamps.stamp()
+    return stamps.between_s
 
 
 def _cuda_batches(
-    call: Callable[[], object], device: torch.device, batches: int, calls: int
+    call: Callable[[], object],
+    device: torch.device,
+    batches: int,
+    calls: int,
+    stamps: Possession,
 ) -> list[float]:
     """Time batches with one event between them and one wait at the end: the GPU never idles in
     between."""
     with torch.cuda.device(device):
         edges = [torch.cuda.Event(enable_timing=True) for _ in range(batches + 1)]
         torch.cuda.synchronize()
+        stamps.stamp()
         edges[0].record()
         for edge in edges[1:]:
             for _ in range(calls):
                 call()
             edge.record()
+            stamps.stamp()
         torch.cuda.synchronize()
         milliseconds = [start.elapsed_time(end) for start, end in pairwise(edges)]
-    return [duration / 1e3 / calls for duration in milliseconds]
+    return [duration / 1e3 for duration in milliseconds]

@@ -145,7 +145,7 @@ def measure(
             rated = {group.device.type: slowest(devices.values())} if among_hosts else devices
             for device, trained in rated.items():
                 rates = [together * samples / s for s in trained.times.step_s]
-                report.add(f"samples_per_s:{series}", device, rates)
+                report.add(f"samples_per_s:{series}", device, rates, trained.times.taken)
             for device, trained in devices.items():
                 add(report, series, device, trained)
             if cuda:
@@ -189,7 +189,7 @@ def room_for(load: str) -> Iterator[None]:
 
 
 def add(report: contract.Report, series: str, device: str, trained: Trained) -> None:
-    report.add(f"compute_s:{series}", device, trained.times.compute_s)
+    report.add(f"compute_s:{series}", device, trained.times.compute_s, trained.times.taken)
     report.add(f"agreement:{series}", device, contract.agreement(trained.wrong))
     if 0 < trained.loss < inf:  # one that is no number is a wrong answer instead
         report.add(f"loss:{series}", device, [trained.loss])
@@ -320,8 +320,9 @@ def slowest(ranks: Iterable[Trained]) -> Trained:
     all_ranks = list(ranks)
     steps = zip(*(trained.times.step_s for trained in all_ranks), strict=True)
     computes = zip(*(trained.times.compute_s for trained in all_ranks), strict=True)
+    taken = zip(*(trained.times.taken for trained in all_ranks), strict=True)
     return Trained(
-        times=Times([max(s) for s in steps], [max(s) for s in computes]),
+        times=Times([max(s) for s in steps], [max(s) for s in computes], [max(s) for s in taken]),
         loss=max(trained.loss for trained in all_ranks),
         wrong=sum(trained.wrong for trained in all_ranks),
     )

@@ -25,6 +25,8 @@ from anubis.core.judge.crossed import Crossed
 from anubis.core.judge.ecdf import goodness
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
+from anubis.core.judge.foreign_load import CODE as FOREIGN_LOAD
+from anubis.core.judge.foreign_load import ForeignLoad, judge_under_load
 from anubis.core.judge.groups import judge_members
 from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
@@ -37,6 +39,7 @@ from anubis.core.judge.units import Units, partition
 from anubis.core.judge.unmeasured import LOST, judge_silent_rails, judge_unmeasured, judge_unusable
 from anubis.core.judge.verdicts import (
     EXCUSED,
+    UNDISTURBED,
     WITHIN,
     batch_verdict_on,
     code_of,
@@ -63,6 +66,14 @@ from anubis.core.records import (
     Workload,
     criteria_by_key,
 )
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Who else may have slowed units: pairs on the same cables, and programs on the same node."""
+
+    cables: SharedCables | None
+    load: ForeignLoad
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,10 @@ def assess(
     alone: list[Verdict] = judge_odd_numbers(executions)
     batch_verdicts: list[BatchVerdict] = []
     to_confirm: set[tuple[str, Workload]] = set()
-    for verdicts in _judge_each_key(measured, plan, tuple(criteria), limits, taught_here, shared):
+    neighbours = Neighbours(shared, ForeignLoad.from_executions(executions))
+    for verdicts in _judge_each_key(
+        measured, plan, tuple(criteria), limits, taught_here, neighbours
+    ):
         batch_verdicts += verdicts.batch
         alone += verdicts.single
         to_confirm |= verdicts.to_confirm
@@ -172,7 +186,7 @@ def _judge_each_key(
     criteria: Sequence[CriteriaSet],
     limits: Iterable[Limit],
     taught_here: Collection[Workload],
-    shared: SharedCables | None,
+    neighbours: Neighbours,
 ) -> Iterator[_KeyVerdicts]:
     """Yield, for comparable units at a time, batch verdicts and single verdicts."""
     criterion_of, bounds, kinds = (
@@ -203,7 +217,7 @@ def _judge_each_key(
             runs = plan.runs(alike.key.workload)
             if criterion.refusal:
                 criterion = replace(criterion, reference=_better_half(alike))
-            yield _judge(alike, criterion, against_itself, runs, shared)
+            yield _judge(alike, criterion, against_itself, runs, neighbours)
 
 
 def _compares_itself(alike: Units, plan: Plan) -> bool:
@@ -255,13 +269,18 @@ def _judge(
     criterion: Criterion,
     against_itself: bool,
     planned_runs: int,
-    shared: SharedCables | None,
+    neighbours: Neighbours,
 ) -> _KeyVerdicts:
     """Batch verdicts on the healthy units, and a verdict on each of the others."""
     owners = number_nodes(alike.participants)
     short = shortfalls(alike.samples, criterion, owners)
     similarity = to_similarity(short.shortfall(criterion), criterion)
-    doubts, excused = judge_by_both_times(alike, criterion, planned_runs, similarity, shared)
+    doubts, excused = judge_by_both_times(
+        alike, criterion, planned_runs, similarity, neighbours.cables
+    )
+    under_load = judge_under_load(
+        alike, criterion, planned_runs, similarity, doubts, neighbours.load.shares(alike)
+    )
     passed = similarity > criterion.alpha
     few = np.zeros(len(alike), dtype=bool)
     if criterion.doubt_alpha is not None:
@@ -271,8 +290,9 @@ def _judge(
     whom = "its own repeats" if against_itself else whom
     suspect = find_suspects(alike, criterion, planned_runs, short)
     reasons = {
-        f"as {whom}": passed & ~excused & ~few,
+        f"as {whom}": passed & ~excused & ~under_load.excused & ~few,
         f"as {whom}{EXCUSED}": passed & excused & ~few,
+        f"as {whom}{UNDISTURBED}": passed & under_load.excused & ~few,
     }
     healthy = [
         batch_verdict_on(
@@ -301,8 +321,9 @@ def _judge(
             alike[i],
             criterion,
             float(similarity[i]),
-            doubts.get(i, ""),
+            doubts.get(i) or under_load.doubts.get(i, ""),
             _normal_of_siblings(alike, i, owners, criterion),
+            "UNSTABLE" if i in doubts else FOREIGN_LOAD,
         )
         for i in np.flatnonzero(~passed).tolist()
     )

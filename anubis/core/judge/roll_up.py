@@ -9,7 +9,7 @@ from itertools import chain
 
 from anubis.core.judge.sentences import metric_words, node_sentence
 from anubis.core.judge.unanswered import unanswered_benchmarks
-from anubis.core.judge.verdicts import EXCUSED, WITHIN
+from anubis.core.judge.verdicts import HOW_EXCUSED, WITHIN
 from anubis.core.records import BatchVerdict, Execution, Judgement, NodeVerdict, Plan, Verdict
 
 DevicesMeasured = defaultdict[tuple[str, str], set[str]]  # devices, by node and benchmark
@@ -33,7 +33,7 @@ def roll_up(
     for batch_verdict in batch_verdicts:
         if batch_verdict.judgement is Judgement.HEALTHY:
             passed.update(chain.from_iterable(batch_verdict.participants))
-            how[batch_verdict.reason.removesuffix(EXCUSED)] = None
+            how[_strip_excuse(batch_verdict.reason)] = None
         elif len(batch_verdict.participants[0]) == 1:
             for verdict in batch_verdict:
                 own[verdict.participants[0]].append(verdict)
@@ -96,6 +96,12 @@ def _sentence(first: Verdict, worst: Sequence[Verdict], measured: Collection[str
     short = {v.device for v in worst if v.metric and v.benchmark == first.benchmark}
     further = len({(v.benchmark, v.parameters, v.metric) for v in worst}) - 1
     return program + node_sentence(first.reason, first.device, short, measured, further)
+
+
+def _strip_excuse(reason: str) -> str:
+    for excuse in HOW_EXCUSED:
+        reason = reason.removesuffix(excuse)
+    return reason
 
 
 def _program(verdict: Verdict) -> str:

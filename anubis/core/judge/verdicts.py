@@ -22,6 +22,8 @@ from anubis.core.records import (
 
 WITHIN = "within its limit"
 EXCUSED = " when measured again; before, it may have shared a cable with another pair"
+UNDISTURBED = " when other programs left it its processors"
+HOW_EXCUSED = (EXCUSED, UNDISTURBED)  # what follows the reason of a unit that was good only once
 ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to differ is named
     "version": lambda key: key.workload.version,
     "sku": lambda key: key.sku,
