@@ -239,8 +239,8 @@ def _domains(fabric: Fabric) -> Iterator[str]:
         members = short_node_list([member.node for member in domain.nodes])
         gpus = sum(len(member.gpus) for member in domain.nodes)
         switches = f", NVLink switches {short_node_list(domain.switches)}" * bool(domain.switches)
-        whole = f"{quantity(gpus, 'GPU')} of {quantity(len(domain.nodes), 'node')}"
-        yield f"NVLink domain {domain.name}: {whole} ({members}){switches}"
+        size = f"{quantity(gpus, 'GPU')} of {quantity(len(domain.nodes), 'node')}"
+        yield f"NVLink domain {domain.name}: {size} ({members}){switches}"
 
 
 def _distances(fabric: Fabric, nodes: Collection[str] | None) -> Iterator[str]:

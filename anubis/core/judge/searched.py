@@ -193,8 +193,8 @@ class Searched:
             if (nic := fabric.nic(node, rail)) is not None
         ]
         for switch in dict.fromkeys(switches):
-            others = {nic.node for nic in fabric.nics_on[switch]} & tested - own
-            if not (others and own & fabric.domain_of.keys()):
+            beside = {nic.node for nic in fabric.nics_on[switch]} & tested - own
+            if not (beside and own & fabric.domain_of.keys()):
                 yield switch
 
     def _path(self, nodes: Sequence[str]) -> PartVerdict:

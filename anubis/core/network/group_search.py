@@ -458,8 +458,8 @@ class Search:
             if met.isdisjoint(trial.group):
                 met |= trial.group
                 disjoint += 1
-        most = max(FEWEST, len(leaf) // THIRD_OF)
-        return all(trial.failed for trial in own) and disjoint >= most
+        needed = max(FEWEST, len(leaf) // THIRD_OF)
+        return all(trial.failed for trial in own) and disjoint >= needed
 
     def _is_large(self, leaf: Collection[str]) -> bool:
         """True if groups of a leaf keep its size, so that each of its nodes takes a round."""

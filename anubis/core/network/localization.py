@@ -331,8 +331,8 @@ def _switch_word(fabric: Fabric, switch: str) -> str:
     """The word for a switch: an NVLink domain counts as one switch, and has several."""
     if not fabric.is_nvlink:
         return "switch"
-    known = next(domain.switches for domain in fabric.domains if domain.name == switch)
-    return f"one of the {len(known)} NVLink switches of" if known[1:] else "NVLink switches of"
+    names = next(domain.switches for domain in fabric.domains if domain.name == switch)
+    return f"one of the {len(names)} NVLink switches of" if names[1:] else "NVLink switches of"
 
 
 def _port_suffix(fabric: Fabric, nic: Nic) -> str:

@@ -70,12 +70,12 @@ def _stands_out(name: str, counts: Mapping[str, tuple[int, int]]) -> bool:
     """True if the share of short pairs elsewhere does not explain those of this domain."""
     from scipy.special import bdtrc
 
-    pairs, most = counts[name]
-    others = [count for other, count in counts.items() if other != name]
-    shares = [short / every for short, every in others]
-    elsewhere = float(np.median(shares)) if shares else 1.0
-    share = max(elsewhere, 1 / (1 + sum(every for _, every in others)))
-    return pairs >= FEWEST and bool(bdtrc(pairs - 1, most, share) < BY_CHANCE / len(counts))
+    pairs, possible = counts[name]
+    elsewhere = [count for domain, count in counts.items() if domain != name]
+    shares = [short / every for short, every in elsewhere]
+    usual = float(np.median(shares)) if shares else 1.0
+    share = max(usual, 1 / (1 + sum(every for _, every in elsewhere)))
+    return pairs >= FEWEST and bool(bdtrc(pairs - 1, possible, share) < BY_CHANCE / len(counts))
 
 
 def _usual_shortfall(

@@ -94,9 +94,9 @@ def _domain(gpu: Mapping[str, str]) -> str:
 
 
 def _remark_on_rest(host: str, names: Sequence[str], domain: str) -> Remark:
-    others = [(gpu, name) for gpu, name in enumerate(names) if name != domain]
-    listed = ", ".join(f"GPU {gpu} is in {name or 'none'}" for gpu, name in others)
-    sentence = f"{host}: {len(names) - len(others)} of its {len(names)} GPUs are in NVLink domain "
+    apart = [(gpu, name) for gpu, name in enumerate(names) if name != domain]
+    listed = ", ".join(f"GPU {gpu} is in {name or 'none'}" for gpu, name in apart)
+    sentence = f"{host}: {len(names) - len(apart)} of its {len(names)} GPUs are in NVLink domain "
     return Remark(kind="nvlink-apart", sentence=f"{sentence}{domain}; {listed}")
 
 
@@ -137,15 +137,16 @@ def _named_as_in(
     fabric: Fabric, domains: Sequence[Domain]
 ) -> tuple[tuple[Domain, ...], list[Remark]]:
     """The domains with the fabric's names of nodes, each node once, and what was left out."""
-    known, taken = set(fabric.nodes), Counter(map(_plain, fabric.nodes))
+    in_fabric, taken = set(fabric.nodes), Counter(map(_plain, fabric.nodes))
     by_plain = {_plain(name): name for name in fabric.nodes if taken[_plain(name)] == 1}
     placed = set[str]()
     named, twice = list[Domain](), list[Remark]()
     for domain in domains:
         members = []
         for member in domain.nodes:
-            other = by_plain.get(_plain(member.node), member.node)
-            node = member.node if member.node in known else other
+            node = member.node
+            if node not in in_fabric:
+                node = by_plain.get(_plain(node), node)
             if node in placed:
                 sentence = f"NVLink domain {domain.name}: {member.node} is named twice: left out"
                 twice.append(Remark(kind="node-twice", sentence=sentence))
