@@ -759,6 +759,15 @@ def _confirm(turn: Turn, keeper: Keeper, at: float) -> None:
             if is_moot(command, keeper.lives):
                 turn.follow(action, Stage.WITHDRAWN, at)
         elif (
-            isinstance(command, Cordon | Release) and has_shown(command, keeper.lives[command.node])
+            isinstance(command, Cordon | Release)
+            and has_shown(command, keeper.lives[command.node])
+            and not _has_to_be_sent(action, keeper.lives[command.node])
         ) or (isinstance(command, Prove) and command.id not in running):
             turn.follow(replace(action, note=""), Stage.DONE, at)  # drop the note of a failure
+
+
+def _has_to_be_sent(action: LifeAction, life: Life) -> bool:
+    """Return true for a cordon that an older one of Anubis seems to have fulfilled: until it is
+    sent and obeyed, nothing says that Anubis may release the node."""
+    is_kept = isinstance(action.command, Cordon) and action.stage is Stage.KEPT
+    return is_kept and life.cordoned_by_anubis and not life.has_been_cordoned

@@ -241,11 +241,11 @@ def load(modules: list[str]) -> None:
 def load_torch() -> None:
     """Load torch. If that began CUDA, which no fork can use, programs load torch themselves."""
     import torch
-    from torch.distributed.elastic.rendezvous import dynamic_rendezvous as pair_test
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
     # for a line of a log that nobody reads, torchrun looks through all modules, hundreds of times
-    pair_test.get_method_name = lambda depth=2: ""
-    pair_test.construct_and_record_rdzv_event = lambda **event: None
+    dynamic_rendezvous.get_method_name = lambda depth=2: ""
+    dynamic_rendezvous.construct_and_record_rdzv_event = lambda **event: None
     if torch.cuda.is_initialized():
         sys.exit("loading torch began CUDA")
 

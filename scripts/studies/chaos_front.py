@@ -16,7 +16,7 @@ from typing import Any
 import chaos_clock  # noqa: F401 # before anything that takes the time
 from chaos_slurm import Allocation
 
-from anubis.core.campaign.state_machine import CampaignEvent, Kill, Launch, Measured
+from anubis.core.campaign.state_machine import CampaignEvent, Judged, Kill, Launch, Measured
 from anubis.core.records import BenchmarkSpec, Node
 from anubis.lab.simulation.simulated_fleet import Plant, SimulatedFleet
 from anubis.operations import executors
@@ -31,12 +31,12 @@ SKU = "chaos"
 class PacedNodes:
     """Simulated nodes in real time: PACE seconds of a test pass in one."""
 
-    def __init__(self, names: list[str], specs: Mapping[str, BenchmarkSpec], asked: list[str]):
-        self._allocation = Allocation(str(SITE / "slurm" / "socket"), asked or names)
-        given = self._allocation.given
-        self._absent = dict.fromkeys({*(asked or names)} - {*given}, "busy, or not up")
-        fleet = SimulatedFleet(nodes=hostlist.compress(given or names[:1]), sku=SKU, seed=1)
-        self._is_empty = not given
+    def __init__(self, names: list[str], specs: Mapping[str, BenchmarkSpec], nodes: list[str]):
+        self._allocation = Allocation(str(SITE / "slurm" / "socket"), nodes or names)
+        allocated = self._allocation.given
+        self._absent = dict.fromkeys({*(nodes or names)} - {*allocated}, "busy, or not up")
+        fleet = SimulatedFleet(nodes=hostlist.compress(allocated or names[:1]), sku=SKU, seed=1)
+        self._is_empty = not allocated
         self._inner, self._clock = SimulatedExecutor(fleet, specs), SteadyClock()
         self._began = self._clock.now()
         self._done: list[list[Any]] = []
@@ -74,7 +74,10 @@ class PacedNodes:
         time.sleep(max(0.0, ends))
         if any(isinstance(event, Measured) for event in events) or len(self._done) > 1000:
             self._truth, self._done = self._allocation.report(self._done), []
-        return [replace(event, at=self._real(event.at)) for event in events]
+        return [
+            event if isinstance(event, Judged) else replace(event, at=self._real(event.at))
+            for event in events
+        ]
 
     def close(self) -> None:
         self._inner.close()
@@ -88,9 +91,9 @@ class PacedNodes:
 
 
 def open_paced(
-    cluster: Any, programs: Any, caller: Any, asked: Any, missing_is_fine: bool, until: Any
+    cluster: Any, programs: Any, caller: Any, nodes: Any, missing_is_fine: bool, until: Any
 ) -> PacedNodes:
-    return PacedNodes(hostlist.expand(cluster.nodes), programs.specs, list(asked))
+    return PacedNodes(hostlist.expand(cluster.nodes), programs.specs, list(nodes))
 
 
 def main() -> None:
@@ -99,7 +102,7 @@ def main() -> None:
     from anubis.cli.main import main as anubis
 
     sys.argv = ["anubis", *sys.argv[1:]]
-    sys.exit(anubis())
+    anubis()
 
 
 if __name__ == "__main__":

@@ -143,8 +143,8 @@ class Oracle:
             return "its incident is open"
         return ""
 
-    def _is_old(self, told: dict[str, float], name: str, for_s: float = GRACE_S) -> bool:
-        return name in told and time.time() - told[name] > for_s
+    def _is_old(self, reported: dict[str, float], name: str, for_s: float = GRACE_S) -> bool:
+        return name in reported and time.time() - reported[name] > for_s
 
     def _is_maintained(self, name: str) -> bool:
         begin, end = self.maintained.get(name, (math.inf, NEVER))
@@ -187,5 +187,5 @@ class Oracle:
 
     def ever_bad(self) -> set[str]:
         with self.lock:
-            told = self.alerted | self.repair_begun | self.by_hand.keys() | self.drained_ever
-            return told | {name for name, at in self.slow_at.items() if at}
+            reported = self.alerted | self.repair_begun | self.by_hand.keys() | self.drained_ever
+            return reported | {name for name, at in self.slow_at.items() if at}

@@ -133,18 +133,18 @@ class Slurm:
         connection.wfile.write(json.dumps(error).encode() + b"\n" + text.encode())
 
     def _sinfo(self, words: list[str], lie: str) -> str:
-        asked = [word.partition("=")[2] for word in words if word.startswith("--nodes=")]
-        if lie == "blank" and not asked:
+        named = [word.partition("=")[2] for word in words if word.startswith("--nodes=")]
+        if lie == "blank" and not named:
             return ""
-        if lie == "stale" and not asked:
+        if lie == "stale" and not named:
             return self._stale
         with self.lock:
-            names = asked or self.nodes
+            names = named or self.nodes
             lines = [self._line(name, lie) for name in names if name in self.nodes]
         text = "".join(lines)
-        if not asked:
+        if not named:
             self._stale = text
-        return text[: len(text) // 2 + 7] if lie == "cut" and not asked else text
+        return text[: len(text) // 2 + 7] if lie == "cut" and not named else text
 
     def _line(self, name: str, lie: str) -> str:
         node = self.nodes[name]
@@ -176,15 +176,15 @@ class Slurm:
     def _scontrol(self, words: list[str], lie: str) -> str:
         if "update" not in words:
             return ""
-        told = dict(word.split("=", 1) for word in words if "=" in word)
-        name = told["nodename"]
+        settings = dict(word.split("=", 1) for word in words if "=" in word)
+        name = settings["nodename"]
         with self.lock:
             node = self.nodes[name]
             if lie == "disobeys":
                 return ""
-            if told["state"] == "drain":
-                self.listener.drained(name, told["reason"], node)
-                node.reason, node.by, node.at = told["reason"], "root", time.time()
+            if settings["state"] == "drain":
+                self.listener.drained(name, settings["reason"], node)
+                node.reason, node.by, node.at = settings["reason"], "root", time.time()
             else:
                 self.listener.undrained(name, node)
                 node.reason = node.by = ""
@@ -196,18 +196,18 @@ class Slurm:
             self.listener.allocated(names)
             self._tests += 1
             number = self._tests
-            given = [n for n in names if self._is_free(n)]
-            for name in given:
+            allocated = [n for n in names if self._is_free(n)]
+            for name in allocated:
                 self.nodes[name].test = number
         try:
-            connection.wfile.write(json.dumps(given).encode() + b"\n")
+            connection.wfile.write(json.dumps(allocated).encode() + b"\n")
             for line in connection.rfile:  # what was measured, as it goes
                 with self.lock:
                     self.listener.measured(json.loads(line))
                 connection.wfile.write(json.dumps(self.truth).encode() + b"\n")
         finally:
             with self.lock:
-                for name in given:
+                for name in allocated:
                     self.nodes[name].test = 0
 
     def _is_free(self, name: str) -> bool:
@@ -221,8 +221,8 @@ class Slurm:
         with self.lock:
             free = [n for n, node in self.nodes.items() if self._is_free(n) and not node.reason]
             chance.shuffle(free)
-            wanted = int(busy * len(self.names)) - sum(len(j.nodes) for j in self.jobs.values())
-            while wanted > 0 and free:
+            missing = int(busy * len(self.names)) - sum(len(j.nodes) for j in self.jobs.values())
+            while missing > 0 and free:
                 size = min(chance.choice((1, 2, 4, 8, 8, 16, 32, 64)), len(free))
                 taken, free = free[:size], free[size:]
                 self._jobs_begun += 1
@@ -231,7 +231,7 @@ class Slurm:
                 self.jobs[id] = Job(nodes=tuple(taken), start=now, end=end)
                 for name in taken:
                     self.nodes[name].job = id
-                wanted -= size
+                missing -= size
 
     def end_jobs(self, *, all_of_them: bool = False) -> dict[str, Job]:
         with self.lock:

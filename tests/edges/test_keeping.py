@@ -266,6 +266,21 @@ def test_from_a_bad_node_to_its_proven_return(site):
     assert not site.owner.nodes[site.bad].cordon
 
 
+def test_an_older_cordon_of_the_same_code_is_set_anew_so_that_it_can_be_released(site):
+    proposed = site.keep(cordon=Mode.PROPOSE).actions
+    (code,) = {a.command.code for a in proposed if isinstance(a.command, Cordon)}
+    older = f"anubis[{code}]: of an earlier keeper"
+    site.owner.cordon(site.bad, older)
+    site.later(1000)
+    site.keep(**ACT)
+    assert site.owner.nodes[site.bad].cordon != older
+    site.tell(RepairDone(nodes=(site.bad,)))
+    site.mend()
+    site.keep(**ACT)
+    site.keep(**ACT)
+    assert not site.owner.nodes[site.bad].cordon
+
+
 def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
     fleet = site.keep(owner=False)
     assert states(fleet)[site.bad] is State.DRAINING
