@@ -137,6 +137,7 @@ def carry_out(
                             verdict[0],
                             turns=turns_of_pair_tests(campaign.plan, final),
                             confirm=campaign.policy.confirm,
+                            gone=let_go,
                         )
                         spare = nodes_handed_back(campaign.plan, phase, verdict[0]) - let_go
                         let_go |= spare

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fleets import spec
 
+from anubis.core.campaign.following import _steps_across
 from anubis.core.campaign.planning import plan
 from anubis.core.fabric import Fabric, Part
 from anubis.core.judge.searched import SIZE
@@ -23,6 +24,7 @@ from anubis.core.network.reproduction import (
     reproduce,
 )
 from anubis.core.records import (
+    Assessment,
     Campaign,
     CampaignKind,
     Judgement,
@@ -204,6 +206,30 @@ def test_of_a_bad_leaf_no_node_is_blamed_and_its_switch_is(slow):
     assert len(released[0]) > len(NODES) / 2
     each_alone = 4 if slow else 1  # slow groups keep their size, so good nodes are few
     assert rounds(outcome) <= 3 + each_alone
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_a_search_ends_whatever_its_groups_answer(seed):
+    class Arbitrary(Cluster):
+        def _is_bad(self, step):
+            return np.random.default_rng([seed, *step.id.encode()]).random() < 0.4
+
+        def launch(self, launch):
+            assert launch.step.turn < 60
+            super().launch(launch)
+
+    located(Arbitrary(slow=True))
+
+
+def test_no_pairs_across_parts_are_asked_of_nodes_that_went_back():
+    whole = plan(SUITE, Cluster().nodes(), SPECS, FABRIC)
+    parts = NODES[:4], NODES[4:8]
+
+    def pairs(gone):
+        return list(_steps_across(whole, 1, 2, Assessment(alone=(), nodes=()), {}, parts, gone))
+
+    assert pairs(gone=frozenset())
+    assert not pairs(gone=frozenset(NODES[:4]))
 
 
 @pytest.mark.parametrize("slow", [False, True])

@@ -5,7 +5,7 @@ They depend only on the plan and the verdicts so far, so a resumed campaign gets
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import chain
 
 from anubis.core.campaign.planning import follow_ups
@@ -51,14 +51,16 @@ def following_steps(
     *,
     turns: PairTurns = NO_PAIR_TURNS,
     confirm: bool = True,
+    gone: Set[str] = frozenset(),
 ) -> tuple[Step, ...]:
     """The next steps of a phase: second tries of programs that failed on single nodes, second
     measurements of nodes and pairs that fell short, pairs that separate suspects from good nodes,
     and smaller groups of those that fell short. As groups load the network, they wait until no pair
-    is in doubt. A search for the part of a job that fails has an order of its own."""
+    is in doubt. A search for the part of a job that fails has an order of its own. Nodes that are
+    `gone` were handed back and meet no others."""
     tries = _second_tries(plan, phase, turn, assessment)
     if _models(plan, phase):
-        return (*tries, *_reproducing_steps(plan, phase, turn, assessment, turns))
+        return (*tries, *_reproducing_steps(plan, phase, turn, assessment, turns, gone))
     again: list[Step] = []
     if confirm:
         again += _measurements_again(plan, phase, turn, assessment)
@@ -233,12 +235,13 @@ def _reproducing_steps(
     turn: int,
     assessment: Assessment,
     turns: PairTurns,
+    gone: Set[str],
 ) -> Iterator[Step]:
     """Yield the next groups of a search for the part of a job that fails, or pairs across parts."""
     pairs: dict[Sequence[Group], tuple[Step, ...]] = {}
 
     def named_between(parts: Sequence[Group]) -> bool | None:
-        steps = tuple(_steps_across(plan, phase, turn, assessment, turns, parts))
+        steps = tuple(_steps_across(plan, phase, turn, assessment, turns, parts, gone))
         pairs[parts] = steps
         return None if steps else are_named(plan, assessment.parts)
 
@@ -257,9 +260,11 @@ def _steps_across(
     assessment: Assessment,
     turns: PairTurns,
     parts: Sequence[Group],
+    gone: Set[str],
 ) -> Iterator[Step]:
     """Yield pairs across parts and a few inside them, or those that confirm what they show."""
-    across = dict.fromkeys(pair_tests_across(parts))
+    able = (test for test in pair_tests_across(parts) if gone.isdisjoint(test.pair))
+    across = dict.fromkeys(able)
     if not plan.fabric or not across:
         return
     began = min((turns[pair_test][0] for pair_test in across if pair_test in turns), default=None)

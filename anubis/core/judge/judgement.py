@@ -216,7 +216,7 @@ def _judge_each_key(
             against_itself = criterion.from_repeats and alike.key.workload in taught_here
             runs = plan.runs(alike.key.workload)
             if criterion.refusal:
-                criterion = replace(criterion, reference=_better_half(alike))
+                criterion = replace(criterion, reference=_best_group(alike))
             yield _judge(alike, criterion, against_itself, runs, neighbours)
 
 
@@ -226,13 +226,13 @@ def _compares_itself(alike: Units, plan: Plan) -> bool:
     return alike.key.workload in plan.reproducing and len(alike) > 1
 
 
-def _better_half(alike: Units) -> Samples:
-    """The samples of the middle one of the better half: where half of the groups are worse, the
-    worse half is no norm."""
+def _best_group(alike: Units) -> Samples:
+    """The samples of the best group, or of 16 the second best: most groups of a search may have a
+    part that is at fault, and are no norm."""
     direction = alike.metric.direction
     good = [goodness(unit.samples, direction) for unit in alike]
     good.sort(key=lambda samples: float(np.mean(samples)), reverse=True)
-    return goodness(good[len(good) // 4], direction)  # its own inverse
+    return goodness(good[len(good) // 16], direction)  # its own inverse
 
 
 def _refused_batch_verdict(alike: Units, criterion: Criterion) -> BatchVerdict:
