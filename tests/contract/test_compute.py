@@ -14,12 +14,14 @@ import gemm
 import gpu_burn
 import kernel_launch
 import kit.ceilings
+import kit.possession
 import kit.swing
 import kit.timing
 import numpy as np
 import pytest
 import torch
 from kit.arithmetic import FORMATS, Product, lacks, state_ceiling
+from kit.possession import Seconds
 
 
 def test_the_ceilings_are_those_of_the_data_sheets():
@@ -45,7 +47,7 @@ def test_what_warms_a_cpu_up_is_no_sample_and_a_long_call_is_not_repeated_for_it
 ):
     """The first two take longer. Short ones are repeated until a sample lasts 0.03 s."""
     clock, began = [0.0], []
-    monkeypatch.setattr(kit.timing, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(kit.possession, "perf_counter", lambda: clock[0])
 
     def call():
         began.append(clock[0])
@@ -359,7 +361,9 @@ def test_a_convolution_is_named_by_format_layer_and_pass(smoke, benchmark_file):
 
 
 def test_a_batch_of_products_counts_them_all_and_each_is_checked(near, benchmark_file, monkeypatch):
-    monkeypatch.setattr(kit.timing, "seconds_per_call", lambda call, *_: [(call(), 0.5)[1]])
+    monkeypatch.setattr(
+        kit.timing, "seconds_per_call", lambda call, *_: Seconds([(call(), 0.5)[1]])
+    )
     words = ("--shapes=6x70x32x48", "--dtypes=fp32,fp64,int8", "--samples=1")
     ran = near(benchmark_file("gemm"), *words)
     assert ran.exit_code == 0, ran.stderr
@@ -439,7 +443,7 @@ def test_a_device_that_is_wrong_from_the_first_product_on_is_not_taken_for_right
 def test_throttling_shows_second_by_second_and_does_not_prolong_the_burn(monkeypatch):
     """By a clock of our own, which every product moves on: 10 ms each, 40 ms after 5 seconds."""
     now = [0.0]
-    for module in (gpu_burn, kit.timing):
+    for module in (gpu_burn, kit.possession):
         monkeypatch.setattr(module, "perf_counter", lambda: now[0])
 
     def multiply():

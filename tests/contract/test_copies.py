@@ -15,6 +15,7 @@ import peer_copy
 import pytest
 import torch
 from kit.copies import gpus_of
+from kit.possession import Seconds
 
 CPU = torch.device("cpu")
 MIB = 1 << 20
@@ -34,7 +35,7 @@ def takes_2_ms(monkeypatch):
 
     def seconds_per_call(call, device, samples):
         call()
-        return [0.002] * samples
+        return Seconds([0.002] * samples)
 
     monkeypatch.setattr(kit.timing, "seconds_per_call", seconds_per_call)
 
@@ -288,7 +289,7 @@ def test_bytes_that_go_wrong_on_either_way_are_a_measured_metric(report, lost, m
         calls.append(call)
         if (lost == "there") != (len(calls) == 1):
             call()
-        return [0.002] * samples
+        return Seconds([0.002] * samples)
 
     monkeypatch.setattr(kit.timing, "seconds_per_call", seconds_per_call)
     sent, received, there = (kit.copies.words(4000, CPU) for _ in range(3))

@@ -10,6 +10,7 @@ import torch
 from infer_transformer import Serving, state_ceilings
 from kit.decoding import Decoder
 from kit.models import model
+from kit.possession import Seconds
 from kit.steps import make_network
 
 CPU = torch.device("cpu")
@@ -61,7 +62,9 @@ def test_a_memory_of_what_was_read_that_is_wrong_shows(network, fault):
 
 
 def test_tokens_of_all_sequences_count(near, benchmark_file, monkeypatch):
-    monkeypatch.setattr(kit.timing, "seconds_per_call", lambda call, *_: [(call(), 0.5)[1]])
+    monkeypatch.setattr(
+        kit.timing, "seconds_per_call", lambda call, *_: Seconds([(call(), 0.5)[1]])
+    )
     words = ("--smoke", "--batches=3", "--prompt=6", "--samples=1")
     ran = near(benchmark_file("infer_transformer"), *words)
     assert ran.exit_code == 0, ran.stderr
