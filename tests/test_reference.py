@@ -69,7 +69,7 @@ def test_every_verb_that_help_shows_has_its_section():
 
 
 # tables whose keys are a program's, or those of a receiver
-OPEN_TABLES = {"parameters", "body", "words", "escapes", "headers", "credentials"}
+OPEN_TABLES = {"parameters", "body", "words", "escapes", "headers", "credentials", "env"}
 
 
 def keys(document: object) -> Iterator[str]:

@@ -606,7 +606,10 @@ def _near_path(path: Path, kind: str) -> str:
 def hint_of_file_here(name: str) -> str:
     """Return how to name the file NAME.yaml in this folder, if there is one; a name alone means
     another."""
-    is_here = not is_path(name) and Path(f"{name}.yaml").is_file()
+    try:
+        is_here = not is_path(name) and Path(f"{name}.yaml").is_file()
+    except (OSError, ValueError):  # no file can have that name
+        return ""
     return f'; the file here is meant by "./{escape_line(name)[:SHOWN]}.yaml"' if is_here else ""
 
 

@@ -903,7 +903,7 @@ def test_for_ever_means_also_while_the_owner_does_not_answer(site, monkeypatch, 
     assert next(turns, None) is None
 
 
-def _die(*_):
+def _die(*_, **__):
     raise KeyboardInterrupt
 
 

@@ -144,11 +144,11 @@ def test_a_test_whose_driver_stands_still_is_taken_up_by_nobody_else(near, monke
     bench = Bench(near)
     carry_out = decided_tests.carried_out_tests
 
-    def stand_still(*words):
+    def stand_still(*words, **how):
         monkeypatch.setattr(decided_tests, "carried_out_tests", carry_out)
         bench.ahead_s = LASTS_S
         assert bench.keep() is State.TESTING  # the other
-        return carry_out(*words)
+        return carry_out(*words, **how)
 
     monkeypatch.setattr(decided_tests, "carried_out_tests", stand_still)
     assert bench.keep() is State.IN_SERVICE
