@@ -45,8 +45,9 @@ Request = dict[str, Any]
 def stand_in(arguments: list[str]) -> NoReturn:
     """Be the interpreter for a program: its child in all that matters. Without a server that
     listens it is the interpreter itself."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     address, _, order = os.environ.get(FORKS, "").partition(" ")
+    if order:  # its requester waits for it; the thread of a daemon that starts it may end before
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     words = arguments[1:] if arguments[:1] == ["-u"] else arguments
     try:
         code = ask(address, words, files=(1, 2), order=order)
@@ -105,10 +106,12 @@ class Server:
     """Forks a program for each request; one whose requester has gone is killed with its session."""
 
     def __init__(self, address: str, is_reaper: bool = False) -> None:
-        """`is_reaper`: what programs leave behind comes to this process, and is killed."""
+        """`is_reaper`: what programs leave behind comes to this process, and is killed once none of
+        them runs."""
         self._is_reaper = is_reaper
         self._requester_of: dict[int, socket.socket] = {}
         self._order_of: dict[int, str] = {}
+        self._has_had_orders = False
         self._waiting: list[tuple[socket.socket, str, float]] = []  # for the end of an order
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.bind(named(address))
@@ -129,7 +132,10 @@ class Server:
         while True:
             for key, _ in self._ready.select(0.1 if self._waiting else None):
                 if key.fileobj is sys.stdin:
-                    for pid in (*self._requester_of, *self._left_behind()):
+                    for pid in self._requester_of:
+                        kill(pid)
+                    self._requester_of.clear()
+                    for pid in self._left_behind():
                         kill(pid)
                     return
                 if key.fileobj is self._listening:
@@ -165,6 +171,7 @@ class Server:
             os._exit(exit_code(request, files))
         self._requester_of[pid] = requester
         self._order_of[pid] = request.get("order", "")
+        self._has_had_orders |= bool(self._order_of[pid])
         self._ready.register(requester, selectors.EVENT_READ, pid)
         with suppress(OSError):  # it has gone: its program is killed in the next round
             requester.send(BEGUN)
@@ -185,7 +192,7 @@ class Server:
             end.close()
 
     def _answer(self) -> None:
-        """Tell the requesters of all programs that have ended, and end what these left behind."""
+        """Tell the requesters of all programs that have ended, and end what they left behind."""
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
@@ -207,8 +214,9 @@ class Server:
                 self._waiting.remove(waiting)
 
     def _left_behind(self) -> list[int]:
-        """List our children that we did not start: what an ended program left."""
-        if not self._is_reaper:
+        """List our children that we did not start, once no program runs: a program that runs may
+        need them, and nothing says whose they are. Without orders there are none to end."""
+        if not self._is_reaper or self._requester_of or not self._has_had_orders:
             return []
         text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
         return [int(pid) for pid in text.split() if int(pid) not in self._requester_of]

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,8 @@ if os.fork() == 0:
 while not (os.path.exists(sys.argv[1]) and open(sys.argv[1]).read()):
     time.sleep(0.01)
 """
+SESSION = "    os.setsid()\n"
+DAEMON = LEAVES.replace(SESSION, f"    if os.fork():\n        os._exit(0)\n{SESSION}")
 SLEEPS = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
 
 
@@ -110,6 +113,18 @@ def test_what_a_program_leaves_behind_is_ended(lent, tmp_path):
     process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
     assert eventually(lambda: is_gone(pid_in(tmp_path / "pid")))
+
+
+def test_what_one_program_started_in_the_background_outlives_the_end_of_another(lent, tmp_path):
+    keeper = lent.start(lent.order(f"{DAEMON}\ntime.sleep(600)", tmp_path / "pid"))
+    pid = pid_in(tmp_path / "pid")
+    for _ in range(2):  # the server looks around after each
+        lent.start(lent.order(SAYS)).communicate(timeout=LIMIT_S)
+    time.sleep(0.1)
+    assert not is_gone(pid)
+    keeper.kill()
+    keeper.communicate()
+    assert eventually(lambda: is_gone(pid))
 
 
 def test_the_end_of_the_server_ends_its_programs(lent, tmp_path):
