@@ -57,7 +57,7 @@ from anubis.core.keep.suspicions import nodes_suspected
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import look_up, resolve, time_in
+from anubis.operations.clusters import enter, find, look_up, resolve, time_in
 from anubis.operations.decide import Repertoire, decide, past_of, read_repertoire, weigh
 from anubis.operations.keeping_policy import (
     ChosenPolicy,
@@ -139,7 +139,7 @@ def keep(
     is over. Without it tests run here, one after another, and the turn waits for them.
     """
     with caller.history() as history:
-        part = resolve(history, keeping.cluster, caller)
+        part = _enter_if_answered(history, keeping, caller)
         began = time_in(part, caller, is_turn=True)
         if began.doubt:
             caller.remark(began.doubt)
@@ -150,6 +150,17 @@ def keep(
                 if not keeper.carry_out(drive or keeper.test):
                     break
         return look(part, began.now, time_in(part, caller))
+
+
+def _enter_if_answered(history: History, keeping: Keeping, caller: Caller) -> ClusterHistory:
+    """Find the cluster, and enter it if it is new, but only after the owner of its nodes answered:
+    a turn that is refused leaves no trace."""
+    part, cluster = find(history, keeping.cluster, caller)
+    if cluster is None:
+        return part
+    if keeping.orchestrator and cluster.name not in history.clusters.names():
+        keeping.orchestrator.observe()
+    return enter(history, cluster, caller)
 
 
 @contextmanager
@@ -184,7 +195,7 @@ def carry_out_test(keeping: Keeping, id: int, caller: Caller = NOBODY) -> bool:
     """Carry out the test of this action, or go on with it if its driver died. Return False if
     nothing is to be done, or another process does it."""
     with caller.history() as history:
-        part = resolve(history, keeping.cluster, caller)
+        part, _ = find(history, keeping.cluster, caller)
         return _Hand(keeping, history, part, caller).test(id)
 
 
@@ -236,7 +247,7 @@ def approve(
 def close_breakers(keeping: Keeping, scopes: Collection[str], caller: Caller = NOBODY) -> None:
     """Order all of these breakers closed, or none; the next turn carries it out."""
     with caller.history() as history:
-        part = resolve(history, keeping.cluster, caller)
+        part, _ = find(history, keeping.cluster, caller)
         breakers = part.keeping.breakers()
         for scope in scopes:
             if scope in breakers and not breakers[scope].is_open:

@@ -15,7 +15,7 @@ from anubis.config import configs
 from anubis.core.errors import ConfigError, StoreError, UsageError
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import THIS_MACHINE, look_up, resolve
+from anubis.operations.clusters import THIS_MACHINE, find, look_up
 from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
 from anubis.store.keeping import KeptBy
@@ -119,7 +119,7 @@ def going_on(cluster: str | None, caller: Caller = NOBODY) -> Callable[[], None]
     """Make a function that a process calls before each of its turns. As long as the process lives,
     others know by its lock who keeps the cluster; of several processes the first is known."""
     history = caller.history()
-    part = resolve(history, cluster, caller)
+    part, _ = find(history, cluster, caller)
     lock = part.keeping.lasting_lock()
 
     def claim() -> None:

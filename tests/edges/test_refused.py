@@ -96,8 +96,16 @@ WORDS = {  # requests by the exit code of their refusal
         "accept --cluster broken.yaml",
         "tell node-added NODES --cluster broken.yaml",
         "keep --cluster fleet.yaml --keeping broken.yaml",
+        "keep --cluster silent.yaml",
+        "keep --cluster silent.yaml --every 1h",
+        "accept --cluster silent.yaml",
     ],
 }
+SILENT = """executor: ray
+address: 127.0.0.1:1
+nodes: n[1-8]
+orchestrator: {kind: hosts, nodes: "n[1-8]", jobs: [./absent, "{node}"]}
+"""  # the owner of its nodes does not answer
 REFUSED = [(code, words) for code, listed in WORDS.items() for words in listed]
 
 
@@ -116,6 +124,7 @@ def ask(near, words, node):
 @pytest.fixture
 def files(near):
     near.write("broken.yaml", "{")
+    near.write("silent.yaml", SILENT)
     near.write("broken.csv", "node;;;\n1")
     near.write("nodes.csv", "node,rack\nn1,r1\n")
     near.write("speeds.csv", "node,speed\nn1,1\nn2,1\nn3,1\n")

@@ -339,6 +339,13 @@ def test_a_node_that_slurm_lacks_and_a_controller_that_is_gone_are_named(
         short.observe()
 
 
+def test_a_machine_without_slurms_commands_is_told_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    advice = r'"squeue" could not be started: .*; until squeue answers on this machine, .* install'
+    with pytest.raises(OrchestratorError, match=advice):
+        SlurmOrchestrator(SlurmSettings(kind="slurm")).observe()
+
+
 def test_nodes_are_shown_with_their_jobs_and_whose_reason_keeps_them_out(
     slurm, orchestrator, near: Desk
 ):

@@ -111,11 +111,11 @@ class SlurmOrchestrator:
         if _unseen_work(nodes, jobs, tested):
             later, tested_later = self._jobs()
             jobs, tested = {**jobs, **later}, tested | tested_later
-        windows = parse_windows(self._run("scontrol", "--all", "--oneliner", "show", "reservation"))
+        windows = parse_windows(self._ask("scontrol", "--all", "--oneliner", "show", "reservation"))
         return fleet_seen(at, nodes, jobs, self._sku_of, tested, windows)
 
     def _jobs(self) -> tuple[dict[str, SeenJob], frozenset[str]]:
-        shown = self._run("squeue", "--noheader", "--all", f"--format={OF_JOBS}")
+        shown = self._ask("squeue", "--noheader", "--all", f"--format={OF_JOBS}")
         return parse_jobs(shown, name_of(os.geteuid()))
 
     def cordon(self, node: str, reason: str) -> None:
@@ -147,8 +147,18 @@ class SlurmOrchestrator:
 
     def _nodes(self, *options: str) -> list[SlurmNode]:
         columns = ",".join(f"{name}:{width}" for name, width in COLUMNS.items())
-        shown = self._run("sinfo", "--noheader", "--Node", *options, f"--Format={columns}")
+        shown = self._ask("sinfo", "--noheader", "--Node", *options, f"--Format={columns}")
         return parse_nodes(shown)
+
+    def _ask(self, *words: str) -> str:
+        try:
+            return self._run(*words)
+        except OrchestratorError as error:
+            raise OrchestratorError(
+                f"{error}; until {words[0]} answers on this machine, slurm cannot be asked: install"
+                f" or mend slurm's commands and their slurm.conf here, or work where {words[0]}"
+                " answers"
+            ) from None
 
     def _run(self, *words: str) -> str:
         return run_command(words, self._settings.deadline_s, IN_SECONDS)
