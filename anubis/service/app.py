@@ -16,7 +16,8 @@ from anubis.core.errors import AnubisError
 from anubis.service import api, pages
 from anubis.service.admission import Door
 from anubis.service.leader import Actor
-from anubis.service.problems import A_BUG, MEDIA_TYPE, Refused, problem, status_of
+from anubis.service.own_files import OwnFiles
+from anubis.service.problems import MEDIA_TYPE, Refused, problem
 from anubis.service.shared import House
 
 THREADS = 10  # each may have a connection to the history; a pool has 15
@@ -50,7 +51,7 @@ def application(house: House) -> Door:
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    _answer_errors(app)
+    _answer_errors(app, house.own_files)
     _watch_over(app, house, actor)
     app.include_router(api.router(house))
     app.include_router(pages.router(house))
@@ -83,7 +84,7 @@ def _watch_over(app: FastAPI, house: House, actor: Actor) -> None:
         return Response(house.gauges.text(), media_type="text/plain; version=1.0.0; charset=utf-8")
 
 
-def _answer_errors(app: FastAPI) -> None:
+def _answer_errors(app: FastAPI, own_files: OwnFiles) -> None:
     def answer(status: int, detail: str, headers: Any = None) -> Response:
         return Response(problem(status, detail), status, headers=headers, media_type=MEDIA_TYPE)
 
@@ -93,7 +94,7 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(AnubisError)
     async def answer_error(request: Request, error: AnubisError) -> Response:
-        return answer(status_of(error), str(error))
+        return answer(*own_files.answer_to(error))
 
     @app.exception_handler(HTTPException)
     async def answer_unrouted(request: Request, error: HTTPException) -> Response:
@@ -102,7 +103,7 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def answer_bug(request: Request, error: Exception) -> Response:
-        return answer(500, A_BUG)
+        return answer(*own_files.answer_to(error))
 
     @app.exception_handler(RequestValidationError)
     async def answer_unreadable(request: Request, error: RequestValidationError) -> Response:

@@ -21,6 +21,7 @@ from anubis.service.gangs import Gangs
 from anubis.service.gate import Gates
 from anubis.service.keeper_turns import Turns
 from anubis.service.metrics import Gauges
+from anubis.service.own_files import OwnFiles
 from anubis.service.problems import Refused
 from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
@@ -46,6 +47,7 @@ class House:
     overviews: Overviews
     gangs: Gangs = field(default_factory=Gangs)
     connections: Connections[Any] = field(default_factory=Connections)
+    own_files: OwnFiles = field(default_factory=OwnFiles)
     writer: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
     @cached_property

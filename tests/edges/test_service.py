@@ -10,6 +10,7 @@ import time
 from base64 import b64encode
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 import anyio
 import pytest
@@ -39,6 +40,7 @@ from anubis.service.gate import GateQuestion, Gates, reply
 from anubis.service.keeper_turns import LONGEST_TURN_S, Turns
 from anubis.service.leader import Actor
 from anubis.service.metrics import Gauges
+from anubis.service.own_files import OwnFiles
 from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.store import claims, database
@@ -230,6 +232,22 @@ def of(desk):
 def test_a_gate_that_makes_no_sense_gets_one_sentence(empty, body, complaint):
     answer = empty.ask("/v1/gate", "POST", content=body, headers=JSON)
     assert complaint in problem(answer, 400)
+
+
+def test_an_upgrade_under_a_running_service_is_named_beside_what_it_broke(visitor, fleet, tmp_path):
+    module = tmp_path / "anubis" / "old.py"
+    module.parent.mkdir()
+    module.write_text("")
+    visitor = Visitor(replace(visitor.house, own_files=OwnFiles(module.parent)))
+    asked = {"nodes": ["n1"], "duration_s": 60}
+    Path(fleet.where["suite"]).write_text("a_key_of_tomorrow: 1")
+    assert "restart" not in problem(visitor.ask("/v1/gate", "POST", json=asked), 400)
+    module.write_text("VERSION = 2")
+    detail = problem(visitor.ask("/v1/gate", "POST", json=asked), 503)
+    assert "restart the service; until then: " in detail
+    assert detail.endswith('the key "summary" is missing')
+    asked["nodes"] = []  # what the request has wrong is still its own
+    assert "restart" not in problem(visitor.ask("/v1/gate", "POST", json=asked), 400)
 
 
 ALERT = {
