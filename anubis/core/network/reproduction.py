@@ -264,28 +264,40 @@ class _Job:
     def _search_between(self, division: Division, *, is_whole: bool) -> Tests:
         """Look between parts. Of the whole, every two parts meet first, which takes less time than
         pairs; a part that is known to fail is measured by pairs first."""
-        bad = list[tuple[Division, Division]]()
-        if is_whole:
-            bad = yield from self._meet_two_by_two(division)
-            findings = yield from self._cross(bad, division)
-            if findings:
-                return findings
-        (self.named_between,) = yield [Across(tuple(part.nodes for part in division.parts))]
+        if not is_whole:
+            yield from self._look_by_pairs(division)
+            return NOTHING if self.named_between else (yield from self._look_by_groups(division))
+        bad = yield from self._meet_two_by_two(division)
+        findings = yield from self._cross(bad, division)
+        if findings:
+            return findings
+        fails = not bad and (yield from self._fails_as_a_whole(division))
+        yield from self._look_by_pairs(division)
         if self.named_between:
             return NOTHING
-        if not is_whole:
-            bad = yield from self._meet_two_by_two(division)
-            findings = yield from self._cross(bad, division)
-            return findings or (yield from self.search.narrow(division.nodes))
         if bad:
             return (yield from self._look_into_common(bad))
-        (failed,) = yield [Core(division.nodes)]
-        if failed:
+        if fails:
             (again,) = yield [Core(division.nodes)]
             if again:
                 good = [trial.nodes for trial in self.search.trials if not trial.failed]
                 self.size = (max(map(len, good)), len(division.nodes))
         return NOTHING
+
+    def _look_by_pairs(self, division: Division) -> Generator[list[NextTest], list[bool], None]:
+        (self.named_between,) = yield [Across(tuple(part.nodes for part in division.parts))]
+
+    def _look_by_groups(self, division: Division) -> Tests:
+        bad = yield from self._meet_two_by_two(division)
+        findings = yield from self._cross(bad, division)
+        return findings or (yield from self.search.narrow(division.nodes))
+
+    def _fails_as_a_whole(self, division: Division) -> Generator[list[NextTest], list[bool], bool]:
+        """Test all nodes together. If no group has failed at all, only the nodes of pairs stay."""
+        (fails,) = yield [Core(division.nodes)]
+        if not self._has_failed():
+            self.search.released.update(set(division.nodes) - nodes_of_pairs(division))
+        return fails
 
     def _meet_two_by_two(self, division: Division) -> Meetings:
         """Test every two parts together, and return those that fail. They have one size, so that a
@@ -374,6 +386,14 @@ def pair_tests_across(parts: Sequence[Group]) -> Iterator[PairTest]:
             if turn < min(len(a), len(b)):
                 share = turn * PHI % 1
                 yield PairTest(a[int(share * len(a))], b[int((share + PHI / 2) % 1 * len(b))])
+
+
+def nodes_of_pairs(division: Division) -> set[str]:
+    """The nodes that pairs across the parts of a division take."""
+    parts = [part.nodes for part in division.parts]
+    across = dict.fromkeys(pair_tests_across(parts))
+    pair_tests = chain(across, pair_tests_inside(parts, across))
+    return {node for pair_test in pair_tests for node in pair_test.pair}
 
 
 def pair_tests_inside(parts: Sequence[Group], across: Iterable[PairTest]) -> Iterator[PairTest]:
