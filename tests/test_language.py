@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.test_names import python_files
+
 ROOT = Path(__file__).parents[1]
-FILES = sorted(file for room in ("anubis", "benchmarks") for file in (ROOT / room).rglob("*.py"))
+FILES = python_files()
 # No verb, and no noun that a function could return.
 LINKS = {
     *("about", "above", "after", "against", "among", "and", "as", "at", "because"),
@@ -30,8 +33,15 @@ CALLBACKS = {"on_response_complete"}  # another library looks for this name
 QUESTIONS = {"how", "if", "not", "one", "what", "when", "where", "whether", "which", "why"}
 
 
+@cache  # three rules read each file
+def parsed(source: str) -> list[ast.AST]:
+    """All nodes of the syntax tree that are a function or a class."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+
+
 def functions(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(source)):
+    for node in parsed(source):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -47,7 +57,7 @@ def badly_begun(source: str) -> list[str]:
 
 def badly_described(source: str) -> list[str]:
     """Names of fields of records whose description begins with a preposition or the like."""
-    bodies = (node.body for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    bodies = (node.body for node in parsed(source) if isinstance(node, ast.ClassDef))
     pairs = (pair for body in bodies for pair in itertools.pairwise(body))
     return [
         ast.unparse(field.target)

@@ -132,7 +132,7 @@ class Oracle:
             self.out.pop(name, None)
 
     def _unmet(self, name: str) -> str:
-        """What keeps a node from being good."""
+        """The reason why a node is not good; empty if it is."""
         good = self.good_at[name]
         for benchmark, at in self.slow_at[name].items():
             if at >= good.get(benchmark, NEVER):

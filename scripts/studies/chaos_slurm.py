@@ -264,7 +264,7 @@ class Slurm:
             self.truth["dark"] = [n for n, node in self.nodes.items() if not node.is_up]
 
     def drain_by_hand(self, name: str, reason: str) -> bool:
-        """As a person does, who leaves alone what is drained already."""
+        """Drain as a person would, who leaves drained nodes alone."""
         with self.lock:
             node = self.nodes[name]
             if node.reason:

@@ -65,7 +65,7 @@ class Plan:
         (self.folder / "mark").write_text(repr(time.time()))
 
     def strike(self, step: int) -> None:
-        """What happens before a step."""
+        """Cause the fault before its step."""
         if step != self.step:
             return
         if self.is_here:

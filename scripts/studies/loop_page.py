@@ -136,15 +136,15 @@ def cell(text: str) -> str:
 
 
 def table_of_faults(record: Record) -> str:
-    def after(fault: Fault, moment: float | None) -> str:
+    def seconds_after(fault: Fault, moment: float | None) -> str:
         return "-" if moment is None else f"{moment - fault.planted:.0f} s"
 
     rows = [
-        f"| {fault.name} | {after(fault, fault.known)} | {cell(fault.known_by) or '-'} |"
-        f" {after(fault, fault.out)} | {fault.code or 'nobody'} |"
-        f" {after(fault, fault.replaced)} | {fault.replaced_by or '-'} |"
-        f" {after(fault, fault.mended)} |"
-        f" {after(fault, fault.back)} |"
+        f"| {fault.name} | {seconds_after(fault, fault.known)} | {cell(fault.known_by) or '-'} |"
+        f" {seconds_after(fault, fault.out)} | {fault.code or 'nobody'} |"
+        f" {seconds_after(fault, fault.replaced)} | {fault.replaced_by or '-'} |"
+        f" {seconds_after(fault, fault.mended)} |"
+        f" {seconds_after(fault, fault.back)} |"
         for fault in record.faults
     ]
     head = "| fault | known | by | out | with the code | replaced | by | mended | back |"
@@ -181,7 +181,7 @@ class Stretch:
 
 
 def stretches(record: Record, node: str) -> Iterator[Stretch]:
-    """What a host did, by what Slurm showed of it."""
+    """The stretches of a host's time, as Slurm showed it."""
     seen = [change for change in record.changes if change.subject == node]
     for change, after in zip(seen, [*seen[1:], None], strict=True):
         end = after.at if after else record.ended
@@ -189,7 +189,7 @@ def stretches(record: Record, node: str) -> Iterator[Stretch]:
 
 
 def tests_on(changes: Iterable[Seen], node: str) -> list[float]:
-    """When tests began or went on there: each is a job of Slurm."""
+    """The times at which tests, which are jobs of Slurm, were seen on a node."""
     return [c.at for c in changes if "anubis-test" in c.subject and c.shown.endswith(f"|{node}")]
 
 
@@ -261,7 +261,7 @@ svg { width: 100% }
 
 
 def page(record: Record) -> str:
-    """One file that loads nothing: the same text with the picture inside."""
+    """The page as one file that loads nothing, with the picture inside."""
     body: list[str] = []
     table: list[str] = []
     for line in [*markdown(record).splitlines(), ""]:

@@ -223,7 +223,7 @@ class LoopSite:
         enter(self._receiving())
 
     def serve(self) -> None:
-        """From here on Anubis acts."""
+        """Start the service; from here on Anubis acts."""
         self.service = Service(self)
         self.until_down.callback(self.service.end)
         self.token = make_token("site", ("read", "report", "operate"), Caller(history_url=self.url))
@@ -344,7 +344,7 @@ class LoopSite:
                 self.reflexes.append(f"job {id} put back into the queue, as {node} is suspected")
 
     def look_at_ranks(self, job: str) -> None:
-        """As docs/diagnose.md says for a job on several machines; then the service is told."""
+        """Look on each node, as docs/diagnose.md says for several, then tell the service."""
         looks = self.jobs / job / "looks"
         nodes = self.nodes_of(job)
         diagnose = ["env", f"ANUBIS_HOME={self.home}", PYTHON, "-m", "anubis", "diagnose"]
@@ -371,7 +371,7 @@ class LoopSite:
         return [*into, "env", *settings, PYTHON, "-m", "anubis", *words]
 
     def anubis(self, *words: str) -> list[dict[str, Any]]:
-        """What it said in JSON."""
+        """Run a verb, and return its JSON."""
         command = self.command(*words, "--cluster", str(self.cluster), "--json")
         ran = subprocess.run(command, capture_output=True, text=True, timeout=900)
         sys.stderr.write(ran.stderr)
@@ -390,7 +390,7 @@ class LoopSite:
         self.fetch(SERVICE, path, json.dumps(document).encode())
 
     def figure(self, question: str) -> list[dict[str, Any]]:
-        """What Prometheus answers."""
+        """Ask Prometheus, and return its answer."""
         query = urllib.parse.urlencode({"query": question})
         answer = json.loads(self.fetch(PROMETHEUS, f"/api/v1/query?{query}"))
         result: list[dict[str, Any]] = answer["data"]["result"]
@@ -470,7 +470,7 @@ class LoopSite:
         return self.jobs / job / "live" / node
 
     def steps(self, job: str) -> list[tuple[int, float]]:
-        """Of a job, with the time of each."""
+        """The steps of a job, with the time of each."""
         noted = self.jobs / job / "steps"
         lines = noted.read_text().splitlines() if noted.exists() else []
         pairs = (line.split() for line in lines)
@@ -490,7 +490,7 @@ class LoopSite:
         return self.shown_of(job, "AdminComment")
 
     def await_stall(self, job: str) -> None:
-        """As a site's own watchdog: no step for ten seconds."""
+        """Wait until the job made no step for ten seconds, as a site's own watchdog would."""
         noted = self.jobs / job / "steps"
         eventually(lambda: time.time() - noted.stat().st_mtime > 10.0)
 

@@ -128,7 +128,7 @@ def _noise(dice: np.random.Generator, nodes: int, points: int, size: float) -> F
 
 
 def _plant(values: Floats, name: str, kind: str, row: int, onset: int) -> None:
-    """What a fault makes of a metric, from its onset on."""
+    """Change a metric as a fault does, from its onset on."""
     late = values[:, onset:]
     if kind in HALTING:
         if name not in STEADY:

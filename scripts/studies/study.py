@@ -57,7 +57,7 @@ def require(*things: str) -> None:
 
 
 def has(thing: str) -> bool:
-    """Whether this machine has a program, "root" or "network namespaces"."""
+    """Return whether this machine has a program, "root" or "network namespaces"."""
     if thing == "root":
         return os.geteuid() == 0
     if thing == "network namespaces":
