@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
+from anubis.core.history.status import Incident
 from anubis.lab.study.cluster import PolicyOutcome, Site, StudiedPolicy, run
-from anubis.lab.study.incidents import Category, DefectCause, KnownRates
+from anubis.lab.study.incidents import Category, DefectCause, KnownRates, Replayed
 from anubis.lab.study.policies import Absence
 from anubis.lab.study.traces import TracedJob
 
@@ -40,6 +42,47 @@ def category(mtbi_h: float = 100.0, name: str = "gpu", causes=CAUSES, **changes)
 
 def truth(place: Site, *categories: Category, seed: int = 0) -> KnownRates:
     return KnownRates(categories or (category(),), BENCHMARKS, place.nodes, seed)
+
+
+def sites(shortest_repair_h: float) -> st.SearchStrategy[Site]:
+    """Small clusters of any kind."""
+    repairs = st.sampled_from([shortest_repair_h, 1.0, 1e6])
+    return st.builds(
+        site,
+        nodes=st.integers(1, 6),
+        spares=st.integers(0, 6),
+        span_h=st.floats(1.0, 100.0),
+        durations_h=st.tuples(*[st.floats(0.01, 30.0)] * 3),
+        incident_repair_h=repairs,
+        defect_repair_h=repairs,
+        shows_h=st.sampled_from([None, 0.0, 10.0]),
+        catch=st.sampled_from([0.0, 0.5, 1.0]),
+        checkpoint_h=st.sampled_from([0.0, 0.3, 1000.0]),
+    )
+
+
+JOBS = st.lists(
+    st.builds(
+        TracedJob,
+        arrival_h=st.floats(0, 300),
+        nodes=st.integers(1, 8),
+        duration_h=st.floats(0.01, 200),
+    ),
+    max_size=25,
+).map(lambda jobs: sorted(jobs, key=lambda job: job.arrival_h))
+MTBI_H = st.sampled_from([2.0, 50.0, 1e9])  # almost all broken, some, none
+
+
+def recorded(*incidents: tuple[str, float], nodes: int = 2) -> Replayed:
+    """Incidents of nodes at given hours, and at no others."""
+    return Replayed(
+        [Incident(node=node, category="gpu", start=1000 + 3600 * at) for node, at in incidents],
+        {f"n{number}": 1000.0 for number in range(nodes)},
+        begin_s=1000.0,
+        categories=[category(causes=(DefectCause(share=1, found_by=("gemm",)),))],
+        benchmarks=BENCHMARKS,
+        seed=3,
+    )
 
 
 def endless(

@@ -10,13 +10,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import BENCHMARKS, Always, assert_books_balance, category, endless, site, truth
+from clusters import (
+    JOBS,
+    MTBI_H,
+    Always,
+    assert_books_balance,
+    category,
+    endless,
+    recorded,
+    site,
+    sites,
+    truth,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.config import configs
-from anubis.core.history.status import Incident
-from anubis.lab.study.incidents import DefectCause, Replayed
+from anubis.lab.study.incidents import DefectCause
 from anubis.lab.study.kept_cluster import run_kept
 from anubis.lab.study.policies import Absence
 from anubis.lab.study.response import RATES, FaultCare, Luck, Means, Response, respond
@@ -37,16 +47,9 @@ def kept(place, jobs, policy=None, rates=PLAIN, means=ALONE, course="hangs", see
     return run_kept(place, jobs, truth(place, *kinds, seed=seed), policy or Absence(), upkeep)
 
 
-def one_fault(at_h, course, means=ALONE, rates=PLAIN, policy=None, found_by=("gemm",), **changes):
+def one_fault(at_h, course, means=ALONE, rates=PLAIN, policy=None, **changes):
     """One job on one of two nodes, whose first node is struck once."""
-    struck = Replayed(
-        [Incident(node="n0", category="gpu", start=1000 + 3600 * at_h)],
-        {"n0": 1000.0, "n1": 1000.0},
-        begin_s=1000.0,
-        categories=[category(causes=(DefectCause(share=1, found_by=found_by),))],
-        benchmarks=BENCHMARKS,
-        seed=3,
-    )
+    struck = recorded(("n0", at_h))
     jobs = [TracedJob(arrival_h=0.0, nodes=1, duration_h=20.0)]
     upkeep = FaultCare(rates=rates, means=means, courses=[(course, 0.5)])
     found = run_kept(site(nodes=2, **changes), jobs, struck, policy or Absence(), upkeep)
@@ -199,37 +202,16 @@ ANY_RATES = st.builds(
     test_alarms=st.sampled_from([0.0, 0.1, 0.5]),
     program_mtbi_h=st.sampled_from([None, 1.0, 100.0]),
 )
-SITES = st.builds(
-    site,
-    nodes=st.integers(1, 6),
-    spares=st.integers(0, 6),
-    span_h=st.floats(1.0, 100.0),
-    durations_h=st.tuples(*[st.floats(0.01, 30.0)] * 3),
-    incident_repair_h=st.sampled_from([0.1, 1.0, 1e6]),
-    defect_repair_h=st.sampled_from([0.1, 1.0, 1e6]),
-    shows_h=st.sampled_from([None, 0.0, 10.0]),
-    catch=st.sampled_from([0.0, 0.5, 1.0]),
-    checkpoint_h=st.sampled_from([0.0, 0.3, 1000.0]),
-)
-JOBS = st.lists(
-    st.builds(
-        TracedJob,
-        arrival_h=st.floats(0, 300),
-        nodes=st.integers(1, 8),
-        duration_h=st.floats(0.01, 200),
-    ),
-    max_size=25,
-).map(lambda jobs: sorted(jobs, key=lambda job: job.arrival_h))
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    place=SITES,
+    place=sites(0.1),
     jobs=JOBS,
     rates=ANY_RATES,
     means=st.builds(Means, **dict.fromkeys(vars(Means()), st.booleans())),
     course=st.sampled_from(["stops", "hangs", "slow"]),
-    mtbi_h=st.sampled_from([2.0, 50.0, 1e9]),
+    mtbi_h=MTBI_H,
     benchmarks=st.sampled_from([0b000, 0b001, 0b111]),
     seed=st.integers(0, 5),
 )

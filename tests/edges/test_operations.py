@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,9 @@ from anubis import operations
 from anubis.config import catalog, configs
 from anubis.core.errors import CriteriaError, Stopped, UsageError
 from anubis.core.history.events import FleetUpgraded, IncidentReported, NodeAdded
-from anubis.core.history.status import Incident, Job
+from anubis.core.history.status import Incident
 from anubis.core.records import CampaignKind, Judgement
 from anubis.core.select.decision import Action
-from anubis.core.select.selection import Budget
 from anubis.lab.simulation.simulated_fleet import plants
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
@@ -34,7 +32,6 @@ from anubis.operations.requests import (
     Terms,
     ValidateRequest,
 )
-from anubis.operations.sweep import sweep
 from anubis.reach.executors.simulated import SimulatedExecutor
 from anubis.store.history import History
 from tests.edges.desk import Desk
@@ -256,24 +253,6 @@ def test_a_gate_runs_nothing_for_a_node_that_is_out_of_service(fleet, url):
     assert (result.answer, result.judgement) == ("no-go", Judgement.DEFECTIVE)
     assert (result.is_tested, result.campaign, executions(fleet)) == (False, None, before)
     assert (list(result.unfit), result.named(Judgement.HEALTHY)) == (["n3"], ["n4"])
-
-
-def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
-    now = time.time()
-    with History.open(url) as history:
-        history.only().jobs.add([Job(id="1", nodes=("n1",), start=now - 60.0)])
-        history.only().incidents.add(
-            Incident(node=f"n{i}", category="psu", start=now - 0.002, end=now - 0.001)
-            for i in (1, 2, 3)
-        )
-    terms = replace(fleet.terms, budget=Budget(node_seconds=36))
-    result = sweep(terms=terms, caller=Caller(history_url=url))
-    assert "n1" not in result.decision.nodes
-    assert 0 < result.decision.node_seconds <= 36
-    (test,) = result.decision.tests
-    campaign = result.campaign
-    assert {node.name for node in campaign.view.campaign.plan.nodes} == set(test.nodes)
-    assert result.judgement is Judgement.HEALTHY
 
 
 @pytest.mark.parametrize(
