@@ -24,7 +24,7 @@ from kit.possession import Possession, Seconds, Threads
 if TYPE_CHECKING:
     import numpy as np
 
-LINE_BYTES = 64
+LINE_BYTES = 64  # a cache line of all processors of servers
 SMALLEST_BYTES = 64 * LINE_BYTES  # whatever the kernel's page is: some have pages of 64 KiB
 WARM_UP_HOPS = 1 << 20  # a whole turn of 64 MiB; longer cycles have no place in a cache anyway
 

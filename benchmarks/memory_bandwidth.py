@@ -22,13 +22,13 @@ from kit.each_gpu import GPUS, each_gpu
 if TYPE_CHECKING:
     import torch
 
-ITEM_BYTES = 8
+ITEM_BYTES = 8  # of double precision
 # arrays that a kernel reads or writes
 ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3, "read": 1, "write": 1}
 ON_CPU = "copy,scale,add,triad"
 ON_GPU = "copy,read,write,triad"
-GPU_BYTES = 1 << 32
-CHUNK_BYTES = 1 << 28
+GPU_BYTES = 1 << 32  # far more than any cache of a GPU
+CHUNK_BYTES = 1 << 28  # enough chunks to reach nearly all memory
 SPARE_CHUNKS = 4  # for what is compared with them, and for the driver
 PERIOD = 1009  # elements after which the numbers in an array begin again
 # Elements that are checked at a time: on a CPU so few that they stay in its cache, and that torch

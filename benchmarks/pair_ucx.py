@@ -29,7 +29,7 @@ from kit.tools import find
 
 FEW = 4  # messages of the first test, and of the shortest
 GROWTH = 30  # from test to test, since what fits into buffers seems faster than any link
-LIMIT_S = 60.0
+LIMIT_S = 60.0  # beside the sample itself: both ends start and connect
 
 BENCHMARK = contract.Benchmark(
     name="pair_ucx",

@@ -21,7 +21,7 @@ from anubis.text.wording import quantity
 if TYPE_CHECKING:
     from anubis.operations.demo import DemoStep
 
-WIDEST = 100
+WIDEST = 100  # columns; wider lines are hard to read
 INDENT = "    "
 
 

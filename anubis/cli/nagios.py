@@ -12,7 +12,7 @@ from anubis.core.records import Assessment, Judgement
 
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 CODES = {Judgement.HEALTHY: 0, Judgement.DEFECTIVE: 2}
-UNKNOWN = 3
+UNKNOWN = 3  # of the plugin API
 
 
 def tell(

@@ -32,15 +32,15 @@ from anubis.text.reading import read
 
 DESCRIBE_SCHEMA = "anubis.describe/1"
 RESULT_SCHEMA = "anubis.result/1"
-DESCRIBE_LIMIT_S = 30
+DESCRIBE_LIMIT_S = 30  # a description loads nothing heavy; a cold disk is slow
 MOST_SERIES = 10_000  # 16 GPUs with 600 series each
 MOST_FACTS = 40_000  # in an environment: the states of eight GPUs during each of 100 metrics
-DEEPEST_FACT = 8
-LONGEST_TEXT = 1000
+DEEPEST_FACT = 8  # levels
+LONGEST_TEXT = 1000  # characters of a setting, which is compared and shown
 LONGEST_FACT = 16_384  # characters of a text in an environment, which is never judged
 MOST_TEXT = 4 << 20  # characters of all of them
 MOST_SAMPLES = 1_000_000  # of all series
-MOST_BITS = 64
+MOST_BITS = 64  # of a whole number, as the history and JSON's readers take them
 LATEST_S = 1e11  # since 1970
 LONGEST_S = 1e9  # 30 years
 QUOTED = 60  # characters of what was found

@@ -21,7 +21,7 @@ from anubis.reach.executors.start_settings import Program
 from anubis.text import places
 
 SMOKE = ("--smoke",)
-LIMIT_S = 600
+LIMIT_S = 600  # a small form takes seconds; loading torch on a cold disk, minutes
 LAST_WORDS = 200  # characters
 
 

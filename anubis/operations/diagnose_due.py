@@ -34,7 +34,7 @@ from anubis.text.wording import moment, time_span
 
 LATELY_S = HOUR_S  # a job that ended earlier is not diagnosed
 SETTLED_S = 30.0  # after the end, until the logs are written
-MOST_SHOWN = 200
+MOST_SHOWN = 200  # jobs in one answer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,12 +33,12 @@ from anubis.text.reading import read
 from anubis.text.wording import quantity, time_span
 
 AT_ONCE = 64  # ssh processes, each of a few MB
-LOOK_LIMIT_S = 30.0
+LOOK_LIMIT_S = 30.0  # a Python starts within seconds, and on a cold disk within half a minute
 VISIT_DEADLINE_S = 90.0  # Slurm may take a minute to find the node free
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.05  # between glances at processes that have ended
 SHM_BYTES = 1 << 30  # what NCCL's guide gives a container
 NOFILE = 8192  # what Ray recommends
-CLOCK_TOLERANCE_S = 5.0
+CLOCK_TOLERANCE_S = 5.0  # the way to a node may take seconds itself
 MEMLOCK_CURES = {
     "ssh": '"* - memlock unlimited" in /etc/security/limits.d/',
     "slurm": "LimitMEMLOCK=infinity for slurmd, PropagateResourceLimitsExcept=MEMLOCK",

@@ -19,7 +19,7 @@ TokenScope = Literal["read", "report", "operate", "act"]
 SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
 LONGEST_S = 3650 * DAY_S  # longer is a slip of the pen
 LONGEST_DEED = 200  # characters
-SHORTEST_SECRET, LONGEST_SECRET = 32, 500
+SHORTEST_SECRET, LONGEST_SECRET = 32, 500  # 32 hexadecimal digits are 128 bits
 SECRET = re.compile(rf"[!-~]{{{SHORTEST_SECRET},{LONGEST_SECRET}}}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

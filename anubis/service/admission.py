@@ -31,7 +31,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 CountRequest = Callable[[str, str, int, float], None]  # method, route, status, seconds
 
 TOKENS_KEPT_S = 2.0  # in memory: a token that is taken back is valid this much longer
-MOST_HEADERS, MOST_HEADER_BYTES = 64, 16_000
+MOST_HEADERS, MOST_HEADER_BYTES = 64, 16_000  # browsers and proxies send less
 FAILURES_PER_S, FAILURES_AT_ONCE = 5.0, 30.0  # of one address, with no valid token
 WITHOUT_TOKEN: tuple[TokenScope, ...] = ("read",)
 POD_GATE = "/v1/pod-gate"  # Kubernetes asks without a token; the answer tells nothing of nodes

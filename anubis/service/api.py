@@ -61,8 +61,8 @@ from anubis.store.looks import LookDetails
 from anubis.text.files import read_text
 
 JSON = "application/json"
-MOST_PEM = 1 << 16
-LONGEST_NAME = 300
+MOST_PEM = 1 << 16  # bytes: dozens of certificates
+LONGEST_NAME = 300  # characters; a host's name has 253 at most
 PathName = Annotated[str, Path(max_length=LONGEST_NAME)]
 ClusterQuery = Annotated[
     str | None, Query(max_length=100, description="By its name. Default: all of them.")

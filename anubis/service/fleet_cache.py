@@ -25,8 +25,8 @@ from anubis.store.tokens import Token
 
 RENEWED_S = 2.0  # after the last renewal, and at least nine times as long as that took
 SPARED = 9.0  # times as long as it took: a tenth of a processor at most
-CAMPAIGNS_SHOWN = 200
-DECISIONS_SHOWN = 100
+CAMPAIGNS_SHOWN = 200  # rows of a page that are read at a glance
+DECISIONS_SHOWN = 100  # each has several lines
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

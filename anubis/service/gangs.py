@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 REMEMBERED_S = 600.0  # pods of a gang ask within minutes
-MOST_GANGS, MOST_NODES = 10_000, 10_000
+MOST_GANGS, MOST_NODES = 10_000, 10_000  # more than a cluster starts within minutes
 
 
 class Gang(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from anubis.core.errors import AnubisError
 from anubis.service.requester import LOG
 
-LOOKS_EVERY_S = 1.0
+LOOKS_EVERY_S = 1.0  # whether a turn is due or asked for
 LONGEST_TURN_S = 600.0  # seconds, with ten thousand nodes: tests have processes of their own
 SOON_S = 5.0  # after an event: more may follow
 

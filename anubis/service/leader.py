@@ -14,7 +14,7 @@ from anubis.service.requester import LOG
 from anubis.store.claims import FORGOTTEN_AFTER_S
 from anubis.store.history import History
 
-TRIES_EVERY_S = 2.0
+TRIES_EVERY_S = 2.0  # the longest that a standby adds to a change of leaders
 SURE_FOR_S = 0.75 * FORGOTTEN_AFTER_S  # after the lock was last seen to be its own
 
 

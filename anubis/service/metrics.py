@@ -27,6 +27,7 @@ from anubis.service.connections import Connections
 from anubis.service.fleet_cache import Snapshot
 
 BY = ["cluster"]
+# buckets: what is in memory takes milliseconds, a page of a large fleet seconds
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 

@@ -40,10 +40,10 @@ from anubis.service.slow_pages import (
 )
 
 HTML = "text/html; charset=utf-8"
-LOOKS_EVERY_S = 2.0
+LOOKS_EVERY_S = 2.0  # whether a page changed, for a person who watches it
 STREAMED_S = 600.0  # then the browser asks again
 MOST_STREAMS = 50  # open pages that are kept up to date
-LIFE_SHOWN = 500
+LIFE_SHOWN = 500  # events of a node's page: years of a node's life
 
 
 def router(house: House) -> APIRouter:

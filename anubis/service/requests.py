@@ -20,8 +20,8 @@ from anubis.text.reading import read
 Wish = TypeVar("Wish")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")  # never the path of a file
 LONGEST_JOB_S = 3650 * DAY_S  # longer is a slip of the pen
-MOST_NODES = 100_000
-LONGEST_ID = 200
+MOST_NODES = 100_000  # more than any cluster has
+LONGEST_ID = 200  # characters
 
 
 @dataclass(frozen=True, kw_only=True)

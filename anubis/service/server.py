@@ -37,7 +37,7 @@ from anubis.service.slow_pages import Overviews, Question
 from anubis.store.database import own_name
 from anubis.text.places import history_url
 
-ENDS_WITHIN_S = 5
+ENDS_WITHIN_S = 5  # for requests under way, when the service stops
 BACKLOG = 500  # connections that wait to be accepted
 OPEN_FILES = 4096  # simultaneous connections are open before it is decided which may stay
 TURNED_AWAY = problem(503, "too many connections, of this address or of all: ask again later")

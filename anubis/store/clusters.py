@@ -25,7 +25,7 @@ from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.row_counts import ROW_COUNTS, recount
 from anubis.store.row_mapping import CHECKED_BY, RecordTable, metadata
 
-LONGEST_SHOWN = 100
+LONGEST_SHOWN = 100  # characters of a name, in a sentence about it
 TALLIED = (INCIDENTS, REPAIRS, WATCHES, JOBS, EVENT_RECORDS, ATTRIBUTES)
 CARRIED_OUT = [kind.value for kind in CampaignKind if kind.can_resume]
 

@@ -23,7 +23,7 @@ from anubis.core.records import Samples, canonical
 T = TypeVar("T")
 Packing = Literal["raw", "zlib"]
 
-WORTH_TRYING_BYTES = 1024
+WORTH_TRYING_BYTES = 1024  # what is shorter hardly shrinks
 WORTH_KEEPING = 0.75  # a reader pays for unpacking, so a few percent are no gain
 
 

@@ -56,7 +56,7 @@ FOR_EACH_CONNECTION = (
 # transaction, and how often it shows that it does not: on a busy machine a turn of 50,000 nodes
 # computes for longer.
 STOOD_STILL = "30s"
-SHOWS_LIFE_S = 10.0
+SHOWS_LIFE_S = 10.0  # three times before PostgreSQL takes a connection for dead
 UPGRADE_LOCK = 0x616E756269730000  # any number that nobody else takes in the same database
 
 

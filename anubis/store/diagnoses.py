@@ -16,7 +16,7 @@ from anubis.store.claims import diagnosis_lock
 from anubis.store.database import Database, upsert
 from anubis.store.row_mapping import Prose, RecordTable, converted_form
 
-DETAILS_KEPT_S = 30 * DAY_S
+DETAILS_KEPT_S = 30 * DAY_S  # the diagnosis itself stays
 SAME_S = 0.001  # as precisely as an address says when it was
 
 DIAGNOSES = RecordTable(

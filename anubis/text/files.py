@@ -22,18 +22,18 @@ from anubis.core.errors import AnubisError
 
 MOST_BYTES = 256 << 20  # of a file, unpacked
 MOST_YAML = 8 << 20  # characters; it takes seconds and a hundred times its size to read
-UNPACKED_FREELY = 16 << 20
+UNPACKED_FREELY = 16 << 20  # bytes, which do no harm at any ratio
 MOST_RATIO = 150  # of unpacked to packed size; text reaches 20, and zeros 1,000
-LONGEST_LINE = 16 << 20
-DEEPEST = 100
-MOST_DIGITS = 40
+LONGEST_LINE = 16 << 20  # bytes
+DEEPEST = 100  # levels; parsers recurse, and Python stops them at 1,000
+MOST_DIGITS = 40  # of a number in YAML; a longer one is a slip
 MOST_WHOLE = 1000  # digits of a number in JSON; a longer one spoils only its own node's result
 MOST_VALUES = 2_000_000  # of a YAML document, with its aliases written out
 REMEMBERED_BYTES = 1 << 16  # of YAML, as of policies
 EXPLAINED_BYTES = 1 << 20  # Python's YAML parser explains better, and takes a minute for 16 MiB
 GZIPPED = b"\x1f\x8b"
 SAMPLED = 4000  # bytes that tell an encoding
-CHUNK = 1 << 16
+CHUNK = 1 << 16  # bytes
 _MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),

@@ -10,7 +10,7 @@ from anubis.text import hostlist
 
 WIDTH = 48  # characters that a list of names may take
 LIKELY = 0.10  # kinds of faults below this share are the rest
-KINDS_NAMED = 3
+KINDS_NAMED = 3  # a sentence with more is read twice
 
 
 def figure(value: float | None) -> str:

@@ -26,7 +26,7 @@ ABSENT = {errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA}
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}  # by GT/s
 GPU_UP, GPU_DOWN = 1, 0  # of an XGMI link; anything else is not wired
 LIMITERS = ("prochot", "power_cap", "socket_thermal", "regulator_thermal", "memory_thermal")
-ROLL_OVER = 1 << 32
+ROLL_OVER = 1 << 32  # the counters have 32 bits
 
 
 class Unsupported(Exception):

@@ -18,8 +18,8 @@ REQUEST, ERROR = 1, 2  # NLM_F_REQUEST, NLMSG_ERROR
 HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
 ATTRIBUTE = struct.Struct("=HH")  # struct nlattr
 KIND = 0x3FFF  # without the flags of a nested attribute
-PATIENCE_S = 1.0
-MOST_BYTES = 64 << 10
+PATIENCE_S = 1.0  # the kernel answers at once
+MOST_BYTES = 64 << 10  # of an answer of netlink
 NOT_THERE = {95, 19, 22}  # EOPNOTSUPP, ENODEV, EINVAL: a driver without data centre bridging
 
 

@@ -28,7 +28,7 @@ from kit.readings import Unread
 from kit.together import MEETING, STARTS, hold_meeting
 from kit.tools import Output, Silent, run
 
-DAY_S = 86400.0
+DAY_S = 86400.0  # without a limit of its caller
 PATIENCE_S = 5.0  # with a driver that may hang
 LIMIT = "ANUBIS_LIMIT_S"  # after so long the program is ended from outside
 

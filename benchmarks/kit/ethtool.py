@@ -11,10 +11,10 @@ import socket
 import struct
 from array import array
 
-SIOCETHTOOL = 0x8946
-GDRVINFO, GSTRINGS, GSTATS = 0x03, 0x1B, 0x1D
+SIOCETHTOOL = 0x8946  # of linux/sockios.h
+GDRVINFO, GSTRINGS, GSTATS = 0x03, 0x1B, 0x1D  # ETHTOOL_ commands of linux/ethtool.h
 STATISTICS = 1  # ETH_SS_STATS
-NAME_BYTES = 32
+NAME_BYTES = 32  # ETH_GSTRING_LEN
 INFO_BYTES, COUNT_AT = 196, 180  # struct ethtool_drvinfo, and n_stats in it
 ROOM_BYTES = 64 << 10  # for what a driver begins to count between two questions
 

@@ -37,7 +37,7 @@ PYTHON = "ANUBIS_PYTHON"  # the interpreter that it stands for
 MOST_BYTES = 1 << 20  # of a request: arguments and environment
 BEGUN = b"begun"
 PATIENCE_S = 5.0  # with a program that was killed
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
 
 Request = dict[str, Any]
 

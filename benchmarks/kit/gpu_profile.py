@@ -10,7 +10,7 @@ import math
 from kit.nvml import pynvml
 from kit.readings import Handle, Unread
 
-MIB = 1 << 20
+MIB = 1 << 20  # GPM counts the traffic of links in MiB
 PARTS = {  # GPM's number, and its unit in ours
     "gpu_graphics": (1, 1),
     "gpu_sm": (2, 1),

@@ -18,7 +18,7 @@ from kit.kernel_log import (
 )
 from kit.readings import Unread
 
-MOST_SHOWN = 8
+MOST_SHOWN = 8  # lines, the newest ones
 
 
 def report_log(

@@ -15,7 +15,7 @@ from typing import Any
 
 import contract
 
-MIB_PER_GB = 2**20 / 1e9
+MIB_PER_GB = 2**20 / 1e9  # a MB of perftest and of UCX has 2**20 bytes
 NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
 
 

@@ -13,7 +13,7 @@ from kit.settings import Hidden, file_text
 
 BRIDGE = "0x0604"
 HEADER = 64  # bytes that everybody may read
-EXTENDED, EXPRESS, ACCESS_CONTROL = 0x100, 0x10, 0x0D
+EXTENDED, EXPRESS, ACCESS_CONTROL = 0x100, 0x10, 0x0D  # of linux/pci_regs.h
 MOST_CAPABILITIES = 64  # a chain that is longer runs in a circle
 
 

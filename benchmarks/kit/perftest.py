@@ -15,7 +15,7 @@ from kit.tools import find, run
 
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
 LATENCY_OF_GPUS = "ib_send_lat"  # with buffers in a GPU, perftest refuses ib_write_lat
-LIMIT_S = 60.0
+LIMIT_S = 60.0  # a run takes seconds
 MODULES = machine_root() / "sys/module"
 PEERMEM = ("nvidia_peermem", "nv_peer_mem")  # either lets an HCA reach the memory of a GPU
 SAMPLE_BYTES = 1 << 32  # in one test of bandwidth, as far as the number of messages allows

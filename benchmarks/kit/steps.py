@@ -25,8 +25,8 @@ from kit.possession import Possession, Threads
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 LOSS_SCALE = {"fp16": 1024.0}
-LEARNING_RATE = 1e-4
-ADAM_EPSILON = 1e-8
+LEARNING_RATE = 1e-4  # a usual one; how well a model learns is not judged
+ADAM_EPSILON = 1e-8  # torch's default
 
 Mark = torch.cuda.Event | float
 

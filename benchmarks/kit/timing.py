@@ -18,7 +18,7 @@ from kit import cards
 from kit.possession import Possession, Seconds, Threads
 from kit.together import start_together
 
-WARM_UP_SAMPLES = 3
+WARM_UP_SAMPLES = 3  # clocks rise, caches fill and kernels load meanwhile
 SAMPLE_S = 0.03  # shorter samples would measure the clock and the launch
 
 

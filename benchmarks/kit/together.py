@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 import contract
 
 MEETING = "ANUBIS_MEETING"  # the name of the socket; unset in a process that measures alone
-LEAST_PATIENCE_S = 10.0
+LEAST_PATIENCE_S = 10.0  # with a slow sibling
 LEAD_S = 0.01  # from the word to the moment: long enough for it to reach all
-TICK_S = 0.05
+TICK_S = 0.05  # between looks whether it is over
 
 
 @dataclass

@@ -25,7 +25,7 @@ PACKAGES = {
 }
 LISTEN = "0A"  # a socket's state in /proc/net/tcp
 TAKEN = re.compile(r"in use|couldn't listen|bind\(\) failed", re.I)
-KILL_PATIENCE_S = 2.0
+KILL_PATIENCE_S = 2.0  # with a program that was killed
 TRIES = 5  # ports, when others take them between our finding one free and the server's binding it
 
 

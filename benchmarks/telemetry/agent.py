@@ -32,12 +32,12 @@ from telemetry.queue_source import SendQueues
 from telemetry.ring import Ring
 from telemetry.sources import Line, Place, Sampled, labels
 
-STEP_S = 1.0
+STEP_S = 1.0  # the watch compares nodes second by second
 PATIENCE_S = 0.8  # with all sources together
 AT = "127.0.0.1:9841"
 TRIED_AGAIN_AFTER_S = 60.0  # a file that could not be written
 EARLY = 0.05  # of a step: a sleep may end a moment too soon
-STACK_BYTES = 256 << 10
+STACK_BYTES = 256 << 10  # of a thread, instead of 8 MiB: the agent is small
 PRIVATE = 0o077  # a recording describes a site: others may not read it
 SOURCES = {
     "host": Host,

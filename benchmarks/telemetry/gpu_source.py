@@ -20,7 +20,7 @@ REST_S = 600.0  # for somebody who resets GPUs
 RESTING = "the agent lets go of GPUs, as it was told to (SIGUSR1)"
 AMD = "of AMD's GPUs no telemetry is read"
 UNSUPPORTED = "not supported by this GPU"
-MIB = 1 << 20
+MIB = 1 << 20  # the unit of memory in DCGM
 LANE_BYTES_PER_S = 985e6  # one way in generation 3; each generation doubles it
 SUMS = {  # metrics, of the parts that they add up
     "gpu_fp": ("gpu_fp64", "gpu_fp32", "gpu_fp16"),

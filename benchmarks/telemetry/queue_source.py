@@ -21,10 +21,10 @@ DEAREST = 0.001  # share of a core; a host with hundreds of queues asks less oft
 
 # of the kernel: linux/rtnetlink.h, linux/gen_stats.h
 GET_QUEUES, ASKED, DUMP, END, ERROR = 38, 0x1, 0x300, 3, 2
-KIND, STATISTICS, QUEUE = 1, 7, 3
-ROOT = 0xFFFFFFFF
+KIND, STATISTICS, QUEUE = 1, 7, 3  # TCA_KIND, TCA_STATS2, TCA_STATS_QUEUE
+ROOT = 0xFFFFFFFF  # TC_H_ROOT
 QUESTION = struct.pack("=IHHII", 36, GET_QUEUES, ASKED | DUMP, 1, 0) + bytes(20)
-LIMIT_S = 1.0
+LIMIT_S = 1.0  # the kernel answers at once
 
 
 class SendQueues:

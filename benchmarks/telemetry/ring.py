@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from telemetry.sources import Sampled
 
-FORM = 1
+FORM = 1  # raised if what an answer means changes
 WORST = {  # of several devices: the least of activity, the most of errors and of heat
     **dict.fromkeys(("pfc_tx", "ecn", "cnp", "send_queue", "gpu_temperature"), max),
     **dict.fromkeys(("gpu_memory", "gpu_duty", "gpu_power", "gpu_clock", "gpu_graphics"), min),

@@ -25,7 +25,7 @@ from anubis.models.risk.models import MODELS
 from anubis.models.risk.score_summary import Score
 from anubis.models.risk.splits import DECIDING, DrawnSplit
 
-ODDS = 20.0
+ODDS = 20.0  # to one: of models that were as likely as not, one in 21 is wrong
 SLOPE = 0.5  # below it, a slope of 0, which ignores the nodes, is closer to the truth
 WHERE: Mapping[DrawnSplit, str] = {"node": "on other nodes", "time": "at later times"}
 

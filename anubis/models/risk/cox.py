@@ -23,7 +23,7 @@ from anubis.models.risk.scale import Scale
 from anubis.models.risk.survival import LifeTable, life_table, steps
 
 PENALTY = 1e-4  # of beta^2 / 2, per incident
-ROUNDS = 50
+ROUNDS = 50  # steps of Newton's method, of which few are needed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,14 +25,14 @@ from anubis.core.history.status import Times
 from anubis.models.risk.determinism import alone
 from anubis.models.risk.perceptron import HazardNetwork
 
-HIDDEN = (32, 32)
-DROPOUT = 0.1
+HIDDEN = (32, 32)  # as in pycox's example of Cox-Time
+DROPOUT = 0.1  # as in pycox's example of Cox-Time
 LEARNING_RATE = 0.01  # a third of it was steadier on a known hazard and worse on real failures
 EPOCHS = 256  # never reached: training ends when held-out nodes get worse
-PATIENCE = 10
+PATIENCE = 10  # epochs without a better loss of held-out nodes
 NETWORKS = 5  # each without a fifth of the nodes: what one learns by chance, the others do not
 STEPS_PER_EPOCH = 100  # so batches are larger if there are more incidents
-SMALLEST_BATCH = 256
+SMALLEST_BATCH = 256  # incidents
 VALIDATION_DRAWS = 10  # each incident is compared with so many nodes still at risk
 
 

@@ -15,7 +15,7 @@ from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.forecast import Forecast
 
 EDGES_H: Times = np.array([0.0, 6.0, 24.0, 72.0, 168.0, 336.0, 720.0, 1440.0, 2400.0])
-SECOND_H = 1 / HOUR_S
+SECOND_H = 1 / HOUR_S  # histories are precise to a second
 DOUBT = 0.01  # share of every forecast that is spread evenly, so that no single surprise decides
 
 

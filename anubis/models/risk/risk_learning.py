@@ -21,7 +21,7 @@ from anubis.models.risk.models import model_named
 from anubis.models.risk.risk_model import RiskModel, forecast
 from anubis.models.risk.splits import DECIDING, take
 
-MONTH_H = 730.0
+MONTH_H = 730.0  # a twelfth of a year
 
 
 def uptimes_of(logbook: Logbook, until: float, covariates: Sequence[str] | None = None) -> Uptimes:

@@ -15,12 +15,12 @@ from anubis.core.watch.denoiser import Denoiser, Lstm
 from anubis.core.watch.model import Fit
 from anubis.models.risk.determinism import alone
 
-HIDDEN = 4
-STEPS = 1500
-BATCH = 256
-LEARNING_RATE = 0.01
+HIDDEN = 4  # units: windows of one metric have a simple shape
+STEPS = 1500  # of the optimizer
+BATCH = 256  # windows
+LEARNING_RATE = 0.01  # at first; it falls to nothing along a cosine
 KL_WEIGHT = 1e-5  # reached in the middle of the training; a full weight at once leaves a constant
-HELD_OUT = 0.1
+HELD_OUT = 0.1  # share of windows by which the model is checked
 COLLAPSED = 0.05  # of the variance: an error above it means that the output ignores the input
 MOVED = 0.5  # share of the windows moved to another level, because faults reach unusual levels
 

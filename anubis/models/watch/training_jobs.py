@@ -12,9 +12,9 @@ from anubis.core.watch.telemetry import Telemetry
 from anubis.lab.simulation.jobs import HEALTHY, generate
 from anubis.models.watch.watch_learning import FaultyJob
 
-MADE_JOBS = 24
-FAULTY_JOBS = 120
-MINUTES = 20.0
+MADE_JOBS = 24  # healthy ones, to learn normal answers
+FAULTY_JOBS = 120  # to learn which metrics show faults first
+MINUTES = 20.0  # of each job
 NAMED = 5  # files
 FIRST_FAULTY = 1000  # seed of the generator: healthy and faulty jobs are different ones
 

@@ -24,7 +24,7 @@ from anubis.text.reading import read
 
 SCHEMA = "anubis.watch-weights/1"
 SHIPPED = "synthetic"  # the default model
-LARGEST = 16 << 20
+LARGEST = 16 << 20  # bytes; the shipped model is far smaller
 AGAIN = "learn it again, or fetch it again"
 LAYERS = ("encoder", "decoder")
 OF_A_LAYER = ("inputs", "hidden", "bias")

@@ -13,7 +13,7 @@ from typing import Self
 from anubis.reach.executors.machine import free_port
 from anubis.reach.executors.ray_link import call
 
-RING_PATIENCE_S = 10.0
+RING_PATIENCE_S = 10.0  # a call is 200 bytes; a slower one occupies a thread
 LONGEST_RING = 200  # bytes
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 STAND_IN = "forked_python"  # beside the server
 AT_ITS_START = ("LD_", "PYTHON")  # variables that count at the start of a process only
-END_PATIENCE_S = 2.0
+END_PATIENCE_S = 2.0  # then the server is killed
 
 
 class ForkedPython:

@@ -27,10 +27,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-ORDER_LIMIT_BYTES = 1 << 20
-READ_BYTES = 1 << 16
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
+ORDER_LIMIT_BYTES = 1 << 20  # an order is a command line and its environment
+READ_BYTES = 1 << 16  # what a pipe of Linux holds
 OURS = {"ANUBIS_HISTORY", "ANUBIS_EVENTS"}
 SECRET_NAME = re.compile(
     r"PASSW|PASSPHRASE|PGPASS|SECRET|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY"

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from anubis.reach.executors.other_gpus import amd_models, intel_gpus
 
-SIOCGIFADDR = 0x8915
+SIOCGIFADDR = 0x8915  # of linux/sockios.h
 TOOL_PATIENCE_S = 20.0  # nvidia-smi without persistence mode starts the driver
 CHOOSING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 # what an order would set, if nobody else did

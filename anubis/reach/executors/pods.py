@@ -33,11 +33,11 @@ APP = "anubis-node"  # the label of our pods
 PRIVILEGED = {"privileged": True, "runAsUser": 0}  # an image's own user has no privileges
 RUN = "anubis-fleet/start"  # the label that holds of which start they are
 RIGHTS = "start-rights.yaml"
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 1.0  # a question to the API server each time
 CALLS_WITHIN_S = 5.0  # a pod that has ended may have called just before
 ABANDONED_S = 900.0  # no driver waits so long for a pod that has not begun
 TO_GO_S = 5  # for a pod whose program was ended before
-READ_BYTES = 1 << 16
+READ_BYTES = 1 << 16  # at once
 # a cut cable ends the way after half a minute, on both sides
 KEPT_ALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 4}
 CALL_BACK = """import os, socket, sys

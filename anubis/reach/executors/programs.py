@@ -32,7 +32,7 @@ ProgramOrder = dict[str, Any]
 ProgramOutcome = Mapping[str, Any]
 Parse = Callable[[str, BenchmarkSpec, Mapping[str, ParameterValue]], Result]
 
-STDOUT_LIMIT_BYTES = 16 << 20
+STDOUT_LIMIT_BYTES = 16 << 20  # a document of about a million samples
 STDERR_LIMIT_BYTES = 16 << 10  # the last words are the cause
 GRACE_S = 2.0  # between SIGTERM and SIGKILL
 LAST_WORDS = 160  # characters, so that a reason stays one line

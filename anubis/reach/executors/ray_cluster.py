@@ -54,8 +54,8 @@ from anubis.reach.executors.start_settings import Program, Rendezvous, StartSett
 START_DEADLINE_S = 60.0  # for an agent: a cold disk reads a Python and a Ray
 GPU_PATIENCE_S = 30.0  # those of a campaign that just ended are free by then
 LEAST_TAKEN = 1e-3  # Ray hands out ten-thousandths
-GATHER_EVERY_S = 0.3
-PING_EVERY_S = 3.0
+GATHER_EVERY_S = 0.3  # between questions to Ray, whose nodes join within seconds
+PING_EVERY_S = 3.0  # an agent that fell silent is known within seconds
 SILENCE_S = 12.0  # four pings
 GROUP_GRACE_S = 5.0  # after the first participant failed, for the others to say why they did
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2  # the guardians kill first

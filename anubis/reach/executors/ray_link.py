@@ -27,14 +27,14 @@ from anubis.core.errors import ExecutorError
 from anubis.reach.executors.guardian import foreign_writers
 
 JOIN_DEADLINE_S = 60.0  # a cold disk reads a Python and a Ray
-REACH_PATIENCE_S = 5.0
-LEAVE_PATIENCE_S = 5.0
-KNOCK_PATIENCE_S = 5.0
+REACH_PATIENCE_S = 5.0  # for a connection to the head
+LEAVE_PATIENCE_S = 5.0  # then the process is killed
+KNOCK_PATIENCE_S = 5.0  # for the head to answer
 PATIENCE_WITH_START_S = 30.0  # a process that loads Ray takes seconds to begin
 REFUSED = 3  # the exit code of a knock
 KNOCK = "knock"  # what Ray's process is asked instead of a file's number
 HERE = "local"  # the address of a Ray that is started on this machine, for this driver alone
-LAST_WORDS = 160
+LAST_WORDS = 160  # characters of a process's last line, in a sentence about it
 LONGEST_PARENT = 20  # letters: a socket's path holds 107, and Ray adds 66 to ours
 TOKENS = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 

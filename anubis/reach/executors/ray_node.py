@@ -36,7 +36,7 @@ WORKERS = 9  # an agent, the driver, and some that Ray starts in advance
 PORTS_NEEDED = len(SERVICES) + WORKERS
 OBJECTS_BYTES = 256 << 20  # programs travel through Ray's store, and little else
 FILES = 65536  # open files that Ray asks for
-PAIR_TEST_PATIENCE_S = 5.0
+PAIR_TEST_PATIENCE_S = 5.0  # for the partner's server to accept
 
 RayRequest = dict[str, Any]
 

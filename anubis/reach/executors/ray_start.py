@@ -32,10 +32,10 @@ from anubis.reach.executors.start_settings import RayStart
 
 HEAD_TRIES = 3  # another may take the port that was free a moment ago
 HEAD_DEADLINE_S = 60.0  # on a machine whose cores are free
-MOST_CROWDED = 10.0
+MOST_CROWDED = 10.0  # times the usual deadline: ten minutes at most
 ADDRESS_FILE = "ray_current_cluster"  # Ray's
 JOIN_DEADLINE_S = 120.0  # Slurm may take a minute to find the node free, a cold disk another
-STARTING_AT_ONCE = 64
+STARTING_AT_ONCE = 64  # processes of ssh or srun
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
 DRIVER = "(driver)"  # no node's name
 FOR_EVER_S = 1e8  # three years: Ray runs as long as the campaign

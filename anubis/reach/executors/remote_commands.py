@@ -31,8 +31,8 @@ SRUN = (
     *("--exclusive", "--nodes=1", "--ntasks=1", "--mem=0", "--cpu-bind=none"),
     *(f"--job-name={SLURM_JOB}", "--immediate=60"),
 )
-RESOLVE_PATIENCE_S = 10.0
-LAST_WORDS = 200
+RESOLVE_PATIENCE_S = 10.0  # ssh's configuration may look up names, and DNS may be slow
+LAST_WORDS = 200  # characters of what a command printed, in a sentence about it
 TAKE_IN = """import sys
 if sys.version_info < (3, 11):
     sys.exit(f"{sys.executable} is Python {sys.version.split()[0]}, expected 3.11 or newer")

@@ -34,7 +34,7 @@ from anubis.lab.simulation.simulated_fleet import (
 from anubis.lab.simulation.simulated_network import readings, share_left
 
 START = 1_700_000_000.0  # any instant will do; a fixed one keeps outputs the same
-SLICE_S = 1.0
+SLICE_S = 1.0  # simulated seconds
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ MOST_ASKED = 4  # times, where a server is too busy
 PAUSE_S = 1.0  # from one time to the next, if it does not say
 PAGE = 500  # objects an answer may hold
 MOST_LISTS = 3  # a list that grew too old while it was read is read again
-OK, CREATED, ACCEPTED = 200, 201, 202
-BUSY, BROKEN = 429, (500, 502, 503, 504)
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 401, 403, 404, 409, 410
+OK, CREATED, ACCEPTED = 200, 201, 202  # statuses of HTTP
+BUSY, BROKEN = 429, (500, 502, 503, 504)  # statuses that may pass
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 401, 403, 404, 409, 410  # of HTTP
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 from anubis.text.files import json_value, read_bytes
 
 MOST_BYTES = 64 << 20  # of one dump
-MOST_FILES = 20_000
+MOST_FILES = 20_000  # one for each rank
 MOST_CALLS = 100_000  # of one dump
 LONGEST_NAME = 120  # a name is shown in a sentence
 KNOWN_VERSIONS = ("1.", "2.")

@@ -28,15 +28,15 @@ from anubis.readers.jobs.log_lines import read_lines
 from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 from anubis.text.files import json_value
 
-MOST_FILES = 20_000
+MOST_FILES = 20_000  # one for each rank
 MOST_BYTES = 8 << 20  # of a file, from its end
 MOST_LINES = 4_000  # of a file, from its end
-FEWEST_LINES = 100
+FEWEST_LINES = 100  # of a file, however many there are
 MOST_COLLECTIVES = 500_000  # of all files
 LONGEST = 64 << 10  # letters of a line: a verbose one names every channel
 PARTS = 6  # into which the time is divided, each counted as one step
 FEWEST_IN_PART = 2  # collectives
-FRESH_S, LONGEST_FRESH_S = 10.0, 60.0
+FRESH_S, LONGEST_FRESH_S = 10.0, 60.0  # of a last line that shows progress
 LINES = 3.0  # it goes on if the last line is not older than so many take
 BY_HOST = "collective_cpu"  # a time that says when the host was through, not the device
 

@@ -37,7 +37,7 @@ JOURNAL = re.compile(
 )
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F:]+)[^)]*\): (\d{1,6})(.*)")
 NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})")
-LONGEST_SHOWN = 240
+LONGEST_SHOWN = 240  # characters of a line
 FIRST, LAST = 20, 80  # events of one kind and device that are kept of a node
 
 

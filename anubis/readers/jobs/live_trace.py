@@ -103,7 +103,7 @@ TRACE = TraceReader(
 # --- looks that are kept as files ------------------------------------------------------------
 
 SUFFIX = ".look"
-MOST_FILES = 65_536
+MOST_FILES = 65_536  # looks, one for each machine
 TOGETHER_S = 120.0  # looks of one question are not further apart
 
 

@@ -22,8 +22,8 @@ from anubis.text.files import GZIPPED
 
 LONGEST = 4096  # letters of a line that are kept
 MOST_BYTES = 1 << 30  # of a file, from its end; of a gzipped one, unpacked
-CHUNK = 1 << 20
-MOST_FILES = 50_000
+CHUNK = 1 << 20  # bytes
+MOST_FILES = 50_000  # logs, several for each machine
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 NO_LOGS = {  # what lies beside logs
     *(".json", ".jsonl", ".pkl", ".pickle", ".pt", ".pth", ".bin", ".npz", ".npy", ".csv"),

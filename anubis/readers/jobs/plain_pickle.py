@@ -11,8 +11,8 @@ import pickletools
 from collections.abc import Callable
 from typing import Any
 
-MOST_INSTRUCTIONS = 8_000_000
-DEEPEST = 100
+MOST_INSTRUCTIONS = 8_000_000  # a dump of 100,000 calls has fewer
+DEEPEST = 100  # levels; a dump has a handful
 
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _VALUES = frozenset(

@@ -28,8 +28,8 @@ from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 from anubis.text.files import json_value, read_text
 
 MOST_BYTES = 64 << 20  # of a file
-MOST_FILES = 200
-MOST_LINES = 2_000_000
+MOST_FILES = 200  # reports: one is enough, several show whether the job goes on
+MOST_LINES = 2_000_000  # of a report: dozens for each rank
 FRESH_S = 30.0  # a report is not older when it is asked what it shows
 MOST_TOLD = 2_000_000  # ranks of all communicators in a text
 ONE_REPORT = (

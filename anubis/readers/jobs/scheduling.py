@@ -14,8 +14,8 @@ from pathlib import Path
 
 WINDOW = 20  # samples
 SHORTEST_S = 8.0  # shares of a shorter time say little
-MOST_THREADS = 4096
-MOST_CHILDREN = 64
+MOST_THREADS = 4096  # of a process
+MOST_CHILDREN = 64  # of a rank: workers that load data
 RESTING = 0.005  # share of the time that a resting program may run: it may look at a clock
 RESTING_SLEEPS = 1.0  # a second, that it may go to sleep again
 

@@ -25,7 +25,7 @@ NO_WORK = (
     "the trace has no spans of computation: ranks that work longer than their peers cannot be found"
 )
 COLUMNS = ("rank", "step", "optype", "start_ts", "duration")
-MOST_ROWS = 5_000_000
+MOST_ROWS = 5_000_000  # thousands of steps of hundreds of ranks
 _MESSAGE = re.compile(r"send|recv|receive", re.IGNORECASE)
 _COLLECTIVE = re.compile(
     r"reduce|gather|scatter|broadcast|all.?to.?all|barrier|sync", re.IGNORECASE

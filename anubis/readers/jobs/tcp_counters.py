@@ -16,11 +16,11 @@ from dataclasses import dataclass
 SOCK_DIAG = 4  # NETLINK_SOCK_DIAG
 BY_FAMILY, DUMP = 20, 0x301  # SOCK_DIAG_BY_FAMILY; a request for all
 INFORMATION = 2  # INET_DIAG_INFO
-ESTABLISHED = 1 << 1
+ESTABLISHED = 1 << 1  # the bit of TCP_ESTABLISHED
 END, ERROR = 3, 2  # kinds of messages
 MOST_BYTES = 1 << 18  # of an answer
-MOST_ANSWERS = 4096
-ANSWER_S = 0.5
+MOST_ANSWERS = 4096  # messages of the kernel, each with many connections
+ANSWER_S = 0.5  # the kernel answers at once
 _HEADER = struct.Struct("=IHHII")  # length, kind, flags, number, process
 _REQUEST = struct.Struct("=BBBxI48x")  # family, protocol, extensions, states, any ends
 _ATTRIBUTE = struct.Struct("=HH")  # length, kind

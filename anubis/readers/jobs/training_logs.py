@@ -78,13 +78,13 @@ LAUNCHER = re.compile(r"[/<](?:torch/distributed/|frozen runpy|torchrun\b)|bin/t
 OF_LAUNCHER = re.compile(r"^[IWE]\d{4} .{1,60}torch/distributed/(?:elastic|run)")
 STEP = re.compile(r"(?<![a-z])(?:step|iter|iteration)s?\b[\"']?[ \t=:#\[]{0,4}(\d{1,12})\b", re.I)
 FEWEST_STEPS = 3  # that show that a count rises
-FRESH_S, LONGEST_FRESH_S = 3.0, 600.0
+FRESH_S, LONGEST_FRESH_S = 3.0, 600.0  # of a last step that shows progress
 STEPS = 3.0  # steps go on if the last one is not older than so many take
 GLOO_WAIT = re.compile(r"Timed out waiting (\d+)ms")
-LONGEST_SHOWN = 240
+LONGEST_SHOWN = 240  # characters of a line
 MOST_OF_FILE = 2000  # events: floods say nothing new
 MOST_OF_KIND = 20  # of one speaker
-MOST_SPEAKERS = 100_000
+MOST_SPEAKERS = 100_000  # ranks and processes that write into logs
 DEFAULT_GROUP = "default_pg"
 WORLD = "world"
 

@@ -21,7 +21,7 @@ from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import log_files, read_lines
 from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 
-MOST_LINES = 5_000_000
+MOST_LINES = 5_000_000  # of an answer; each rank has hundreds
 HANG = "XPU_TIMER_COMMON_HANG"
 RANK = re.compile(r'[{,] *rank="(\d{1,7})"')
 VALUE = re.compile(r"\} +([01])(?:\.0+)?(?: +-?\d{1,18})?$")

@@ -15,7 +15,7 @@ from typing import Any
 parser: Any = import_module("re._parser")  # how Python itself reads them; it has no declared types
 MOST_PLACES = 2_000  # in a pattern whose counted repeats are written out
 REMEMBERED = 20_000  # steps between sets of places
-MATCH = 0
+MATCH = 0  # the first place, at which a pattern has matched
 
 Test = Callable[[str], bool]
 CATEGORIES: dict[str, Test] = {

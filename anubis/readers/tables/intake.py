@@ -37,7 +37,7 @@ NO_UNIT = "units"
 TIMES = Clock(formats=("seconds", "iso"), zone="UTC", origin="1970-01-01")
 ENOUGH_WRONG = 1000  # lines, after which nobody wants to read of more
 OTHERWISE = "wrong for other reasons"
-LINES_NAMED = 20
+LINES_NAMED = 20  # of each kind of mistake
 SUPERBENCH = "; SuperBench's results are read by anubis history import superbench"
 LONGEST = 60  # characters of a foreign cell in a sentence
 UNKNOWN = -1  # where samples of a metric stand that nobody asked for

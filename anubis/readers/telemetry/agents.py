@@ -21,9 +21,9 @@ from anubis.readers.telemetry.pulled import PulledTelemetry, nodes_in_words, sil
 from anubis.text import files
 from anubis.text.hostlist import is_name
 
-AT_ONCE = 32
+AT_ONCE = 32  # agents, each by a thread
 MOST_BYTES = 8 << 20  # of one answer: 20 minutes of all metrics are half a MiB
-CLOCKS_APART_S = 15.0
+CLOCKS_APART_S = 15.0  # a newest sample is a few seconds old
 
 
 class Agents:

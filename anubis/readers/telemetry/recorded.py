@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_BYTES = 8 << 30  # of a recording
-MOST_ROWS = 400_000_000
+MOST_ROWS = 400_000_000  # as columns they fill some GB of memory
 MOST_LINES = 20_000_000  # of OpenMetrics text, which is read line by line
-MOST_NODES = 100_000
+MOST_NODES = 100_000  # more than any job has
 SAMPLED = 1 << 16  # bytes that tell the form of a file
-LONGEST_STEP_S = 600.0
+LONGEST_STEP_S = 600.0  # between samples; a watch compares minutes
 MILLISECONDS_FROM = 1e11  # a time beyond this is no number of seconds before the year 5000
 LONG = ("time", "node", "metric", "value")
 PARQUET = b"PAR1"

@@ -12,7 +12,7 @@ from anubis.readers.topology import nvlink
 from anubis.readers.topology.draft import Draft, Survey
 
 CLIQUE, GPUS = "nvidia.com/gpu.clique", "nvidia.com/gpu.count"  # of GPU feature discovery
-MOST_GPUS = 64
+MOST_GPUS = 64  # of a node; four times those of the largest
 FAMILIES = (  # labels of one maker, from the node upwards
     tuple(f"network.topology.nvidia.com/{part}" for part in ("leaf", "spine", "core")),
     tuple(f"network.topology.nvidia.com/{part}" for part in ("block", "spine", "datacenter")),

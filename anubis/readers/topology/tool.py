@@ -11,7 +11,7 @@ from anubis.core.errors import TopologyError
 from anubis.core.fabric import Remark
 from anubis.text import files
 
-LIVE_S = 300.0
+LIVE_S = 300.0  # ibnetdiscover asks thousands of ports one by one
 TRIES = 2  # a crash while the fabric changes need not repeat
 
 
