@@ -99,11 +99,16 @@ def test_a_line_without_end_is_one_sentence_and_takes_little_memory(tmp_path, re
         tracemalloc.stop()
 
 
-def test_gzipped_logs_are_read_and_broken_ones_are_one_sentence(tmp_path):
-    whole, broken = tmp_path / "a.log.gz", tmp_path / "b.log.gz"
-    whole.write_bytes(gzip.compress(b"one\ntwo\n"))
-    broken.write_bytes(gzip.compress(b"one\ntwo\n" * 999)[:40])
-    assert list(read_lines(whole)) == ["one", "two"]
+def test_gzipped_logs_are_read_as_far_as_they_go_and_broken_ones_are_one_sentence(tmp_path):
+    whole, cut, broken = (tmp_path / f"{name}.log.gz" for name in "acb")
+    text = "".join(f"line {number}\n" for number in range(9999)).encode()
+    whole.write_bytes(gzip.compress(text))
+    cut.write_bytes(gzip.compress(text)[:-900])
+    broken.write_bytes(gzip.compress(text)[:12])
+    lines, read = text.decode().splitlines(), list(read_lines(cut))
+    assert list(read_lines(whole)) == lines
+    assert len(read) > 1000
+    assert read[:-1] == lines[: len(read) - 1]
     with pytest.raises(EvidenceError, match=r"b\.log\.gz"):
         list(read_lines(broken))
 

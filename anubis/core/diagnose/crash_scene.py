@@ -11,6 +11,7 @@ from anubis.core.diagnose.evidence import Gravity, JobEvidence, WorkingPair
 from anubis.core.diagnose.facts import JobFact, Whom
 from anubis.core.fabric import Fabric, Part
 
+LINK_LOST = 20.0  # factor on the odds of a node, as of a part that a scan called defective
 SKEW_S = 1.0  # between clocks of hosts, and within a second of a log
 
 
@@ -78,8 +79,15 @@ def scene_of(evidence: JobEvidence, errors: Sequence[JobFact]) -> CrashScene:
         working=(*evidence.working, *_surviving_pairs(evidence, errors)),
         fabric=evidence.fabric,
         groups=evidence.groups,
-        hints=evidence.hints,
+        hints={**dict.fromkeys(_nodes_without_link(errors), LINK_LOST), **evidence.hints},
     )
+
+
+def _nodes_without_link(errors: Sequence[JobFact]) -> Iterator[Part]:
+    """Nodes whose own kernel reports that a link of theirs failed."""
+    for fact in errors:
+        if fact.whom.node and fact.whom.device and fact.peer is None:
+            yield Part("node", fact.whom.node)
 
 
 def _surviving_pairs(evidence: JobEvidence, errors: Sequence[JobFact]) -> Iterator[WorkingPair]:

@@ -7,12 +7,12 @@ hides the first (NCCL issue 795). Errors that nine of ten ranks share are the pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.critical import OURS, crash_window, node_of, sort_by_time
-from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, LogEvent
+from anubis.core.diagnose.evidence import Collector, Exit, Gravity, JobEvidence, LogEvent
 from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Whom
 
 SHARED = 0.9  # share of all ranks that makes an error the job's
@@ -23,6 +23,7 @@ OWN = {
     Gravity.APPLICATION: FactKind.APPLICATION_ERROR,
     Gravity.MEMORY: FactKind.OUT_OF_MEMORY,
 }
+ABORT = 6  # the signal of a process that ends itself; c10d does so after others failed
 LOCAL = ("127.", "::1", "localhost", "0.0.0.0")  # a process of the same node
 
 
@@ -75,26 +76,42 @@ def _sort_events(events: Sequence[LogEvent]) -> list[LogEvent]:
 
 
 def _shared_errors(hearing: Hearing) -> Iterator[JobFact]:
-    """Errors that nine of ten ranks share: no node is at fault."""
+    """Errors that nine of ten ranks share, or nine of ten nodes whose lines name no rank: no node
+    is at fault."""
     evidence = hearing.evidence
-    everybody = set(evidence.ranks.nodes) or {
-        event.rank for event in evidence.log if event.rank is not None
-    }
-    same: dict[str, dict[int, LogEvent]] = {}
+    for units, count in (("ranks", _count_ranks(evidence)), ("nodes", _count_nodes(evidence))):
+        for events in _group_by_error(evidence, units).values():
+            if len(events) >= max(FEWEST, SHARED * count):
+                first = sort_by_time(events.values())[0]
+                yield JobFact(
+                    kind=FactKind.SAME_ERROR,
+                    whom=Whom(),
+                    evidence=f"{len(events)} of {count} {units}: {first.text}",
+                    confidence=len(events) / count,
+                    code=first.code,
+                    at=first.at,
+                )
+
+
+def _count_ranks(evidence: JobEvidence) -> int:
+    said = {event.rank for event in evidence.log if event.rank is not None}
+    return len(evidence.ranks.nodes or said)
+
+
+def _count_nodes(evidence: JobEvidence) -> int:
+    return len(set(evidence.ranks.nodes.values()) or {event.node for event in evidence.log})
+
+
+def _group_by_error(evidence: JobEvidence, units: str) -> Mapping[str, Mapping[object, LogEvent]]:
+    """First errors by what they say, each by the rank or else the node that says it."""
+    same: dict[str, dict[object, LogEvent]] = {}
     for first, _ in _firsts(evidence):
-        if first.gravity in OWN and first.rank is not None and first.detail:
-            same.setdefault(first.detail, {}).setdefault(first.rank, first)
-    for events in same.values():
-        if len(events) >= max(FEWEST, SHARED * len(everybody)):
-            first = sort_by_time(events.values())[0]
-            yield JobFact(
-                kind=FactKind.SAME_ERROR,
-                whom=Whom(),
-                evidence=f"{len(events)} of {len(everybody)} ranks: {first.text}",
-                confidence=len(events) / len(everybody),
-                code=first.code,
-                at=first.at,
-            )
+        is_of_rank = first.rank is not None
+        unit = first.rank if is_of_rank else first.node
+        is_counted = unit != "" and is_of_rank == (units == "ranks")
+        if first.gravity in OWN and first.detail and is_counted:
+            same.setdefault(first.detail, {}).setdefault(unit, first)
+    return same
 
 
 def _bad_loss(hearing: Hearing) -> Iterator[JobFact]:
@@ -190,13 +207,11 @@ def _first_failure(hearing: Hearing) -> Iterator[JobFact]:
     another one. Of several launchers the earliest counts, if no other is within the error of their
     clocks."""
     evidence = hearing.evidence
-    accusers = {
-        first.rank for first, _ in _firsts(evidence) if first.gravity is Gravity.DISTRIBUTED
-    }
+    accusers = _accusers(evidence)
     firsts = [
         ended
         for ended in evidence.exits
-        if ended.is_first and ended.code and not ended.signal and ended.rank not in accusers
+        if ended.is_first and _is_failure(ended) and ended.rank not in accusers
     ]
     start = min((ended.at for ended in firsts if ended.at is not None), default=math.inf)
     near = {end.rank for end in firsts if end.at is None or end.at <= start + CLOCKS_S}
@@ -206,14 +221,33 @@ def _first_failure(hearing: Hearing) -> Iterator[JobFact]:
     ended = next(end for end in firsts if end.rank == rank)
     node = evidence.ranks.node_of(rank)
     where = f" on {node}" if node else ""
+    how = f"with exit code {ended.code}" if ended.code else f"by signal {ended.signal}"
     yield JobFact(
         kind=FactKind.APPLICATION_ERROR,
         whom=Whom(node=node, rank=rank),
-        evidence=f"rank {rank}{where} failed first, with exit code {ended.code}, by its launcher",
+        evidence=f"rank {rank}{where} failed first, {how}, by its launcher",
         confidence=LAUNCHER_CONFIDENCE,
         code=FAILED_FIRST,
         at=ended.at,
     )
+
+
+def _accusers(evidence: JobEvidence) -> frozenset[int]:
+    """Ranks whose first error is about others. If a node's lines name no rank and report another
+    node, that may be each of its ranks."""
+    said = [first for first, _ in _firsts(evidence) if first.gravity is Gravity.DISTRIBUTED]
+    ranks = {first.rank for first in said if first.rank is not None}
+    nodes = {
+        first.node
+        for first in said
+        if first.rank is None and peer_node(evidence, first.peer) not in ("", first.node)
+    }
+    return frozenset(ranks | {rank for rank, node in evidence.ranks.nodes.items() if node in nodes})
+
+
+def _is_failure(ended: Exit) -> bool:
+    """Return whether a process failed by itself: by an exit code, or as it aborted."""
+    return ended.signal == ABORT if ended.signal else bool(ended.code)
 
 
 LOGS = (Collector.KERNEL_LOG, Collector.TRAINING_LOG)

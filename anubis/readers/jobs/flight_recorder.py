@@ -24,10 +24,13 @@ from anubis.core.diagnose.evidence import (
     JobEvidence,
     RankMap,
 )
+from anubis.core.diagnose.hang import rank_list
 from anubis.core.diagnose.stages import NamedGroup, pipeline_stages
 from anubis.core.diagnose.transfers import recorded_transfers
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
+from anubis.readers.jobs.dump_moments import busy_ranks, earlier_ranks, overtaken_rank
+from anubis.readers.jobs.log_lines import written_at
 from anubis.readers.jobs.plain_pickle import plain_values
 from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 from anubis.text.files import json_value, read_bytes
@@ -73,6 +76,7 @@ class RecordedCall:
     launched: float | None
     finished: float | None
     took_s: float | None
+    timeout_s: float | None
     line: str
 
 
@@ -90,18 +94,55 @@ def read_dumps(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
     """Read all dumps of a folder. One that cannot be read is a gap; if none can, that is an
     error."""
     dumps: dict[int, FlightDump] = {}
+    written: dict[int, float] = {}
     broken: list[str] = []
     for rank, path in _files(folder):
         try:
             if rank in dumps:
                 raise EvidenceError(f'"{path}": there is another dump of rank {rank}')
             dumps[rank] = parse_dump(read_bytes(path, EvidenceError, limit=MOST_BYTES), f'"{path}"')
+            written[rank] = written_at(path)
         except EvidenceError as cause:
             broken.append(str(cause))
     if not dumps:
         expected = "expected files such as nccl_trace_rank_0 or _dump_0"
         raise EvidenceError(broken[0] if broken else f'"{folder}" has no dumps: {expected}')
-    return evidence_of(dumps, job=job, at=at, broken=broken)
+    last = {rank: _last_launch(dump) for rank, dump in dumps.items()}
+    newest = {rank: moment for rank, moment in last.items() if moment is not None}
+    earlier = earlier_ranks(newest, _timeouts(dumps.values()))
+    if earlier:
+        broken.append(f"{_dumps_of(earlier)} left out: of an earlier run")
+    if busy := busy_ranks(newest, written) - earlier:
+        raise EvidenceError(
+            f"{_dumps_of(busy)} written seconds after a launch: the job did not stand still then"
+        )
+    now = {rank: dump for rank, dump in dumps.items() if rank not in earlier}
+    return _check_one_moment(evidence_of(now, job=job, at=at, expected=earlier, broken=broken))
+
+
+def _check_one_moment(evidence: JobEvidence) -> JobEvidence:
+    """Return the evidence, unless a dump is older than others."""
+    if overtaken := overtaken_rank(evidence):
+        rank, other, call = overtaken
+        raise EvidenceError(
+            f"the dumps are not of one moment: rank {other} had ended {call} and rank {rank}, which"
+            " is part of it, had not begun it"
+        )
+    return evidence
+
+
+def _dumps_of(ranks: frozenset[int]) -> str:
+    is_one = len(ranks) == 1
+    dumps, were = ("dump", "was") if is_one else ("dumps", "were")
+    return f"the {dumps} of {rank_list(sorted(ranks))} {were}"
+
+
+def _last_launch(dump: FlightDump) -> float | None:
+    return max((call.launched for call in dump.calls if call.launched is not None), default=None)
+
+
+def _timeouts(dumps: Iterable[FlightDump]) -> Iterator[float]:
+    return (call.timeout_s for dump in dumps for call in dump.calls if call.timeout_s is not None)
 
 
 def _files(folder: Path) -> list[tuple[int, Path]]:
@@ -188,6 +229,7 @@ def _call(value: object, where: str) -> RecordedCall:
         launched=_seconds(entry.get("time_created_ns")),
         finished=_seconds(entry.get("time_discovered_completed_ns")),
         took_s=_seconds(entry.get("duration_ms"), a_second=1e3),
+        timeout_s=_seconds(entry.get("timeout_ms"), a_second=1e3),
         line=_line(entry.get("frames")),
     )
 

@@ -72,8 +72,9 @@ def _files_below(folder: Path) -> Iterator[Path]:
 def read_lines(
     path: Path, *, longest: int = LONGEST, most_bytes: int | None = None
 ) -> Iterator[str]:
-    """Yield lines without their ends. A carriage return ends one as well: progress bars use it.
-    `most_bytes`: from the end of a file that is not packed."""
+    """Yield lines without their ends. A carriage return ends one as well: progress bars use it. A
+    packed file that was cut off ends there. `most_bytes`: from the end of a file that is not
+    packed."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == GZIPPED
@@ -91,13 +92,23 @@ def read_lines(
 
 def split_lines(file: IO[bytes], longest: int = LONGEST) -> Iterator[str]:
     rest, total = b"", 0
-    while total < MOST_BYTES and (chunk := file.read(CHUNK)):
+    while total < MOST_BYTES and (chunk := _read_chunk(file, is_first=not total)):
         total += len(chunk)
         *lines, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
         yield from (_text(line, longest) for line in lines)
         rest = rest[:longest]
     if rest:
         yield _text(rest, longest)
+
+
+def _read_chunk(file: IO[bytes], *, is_first: bool) -> bytes:
+    """Read the next bytes, also those before the place where a packed file was cut off."""
+    try:
+        return file.read1(CHUNK) if isinstance(file, gzip.GzipFile) else file.read(CHUNK)
+    except EOFError:
+        if is_first:
+            raise
+        return b""
 
 
 def _text(line: bytes, longest: int) -> str:

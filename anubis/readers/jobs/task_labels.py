@@ -1,5 +1,8 @@
-"""Labels of `srun -l`, which writes the number of a task before each line: which tasks are ranks,
-and which are launchers, one on each node."""
+"""Labels that launchers write before each line.
+
+`mpirun --tag-output` writes the rank, pdsh the node, Ray the process. `srun -l` writes the number
+of a task: tasks are ranks, or launchers, one on each node.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,24 @@ from dataclasses import dataclass
 from anubis.core.diagnose.evidence import RankMap
 
 LABEL = re.compile(r"^ {0,5}(\d{1,6}): ?")
+MPI = re.compile(r"^\[(?:\d+|[\w.@-]{1,120}),(\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?")
+PDSH = re.compile(r"^([A-Za-z][\w.-]{0,120}): ")
+RAY = re.compile(r"^\(\w{1,80} pid=(\d+)(?:, ip=([^)\s]{1,64}))?\) ?")
+REPEATED = "x across cluster]"  # Ray: other processes wrote the same
 INNER = re.compile(r"^\[[a-z_]{2,20}\d{1,6}\]")  # a launcher says which of its processes speaks
 HEAD = 2000  # lines that show which it is
 LABELLED = 0.9  # of them
 OTHERS = ("srun:", "slurmstepd:")  # words of Slurm itself
 FEWEST = 4  # lines, where nobody knows how many ranks there are
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineLabel:
+    """The writer of a line, as far as its label says."""
+
+    rank: int | None = None
+    node: str = ""
+    process: str = ""  # of Ray: address and number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +40,28 @@ class TaskLabels:
     are_ranks: bool
     nodes: tuple[str, ...] = ()  # of tasks that are launchers
 
-    def split(self, line: str) -> tuple[int | None, str, str]:
-        """Split a line into its rank or else its node, as far as that is known, and its text."""
+    def split(self, line: str) -> tuple[LineLabel, str]:
         match = LABEL.match(line)
         if match is None:
-            return None, "", line
+            return NO_LABEL, line
         task, text = int(match[1]), line[match.end() :]
         if self.are_ranks:
-            return task, "", text
-        return None, self.nodes[task] if task < len(self.nodes) else "", text
+            return LineLabel(rank=task), text
+        return LineLabel(node=self.nodes[task] if task < len(self.nodes) else ""), text
+
+
+NO_LABEL = LineLabel()
+
+
+def split_line(line: str, tasks: TaskLabels | None, ranks: RankMap) -> tuple[LineLabel, str]:
+    """Split a line into its label and its text. A name counts only if it is a node of the job."""
+    if line.startswith("[") and (match := MPI.match(line)):
+        return LineLabel(rank=int(match[1])), line[match.end() :]
+    if line.startswith("(") and (match := RAY.match(line)):
+        return LineLabel(process=f"{match[2] or ''}:{match[1]}"), line[match.end() :]
+    if (match := PDSH.match(line)) and (node := ranks.node_named(match[1])):
+        return LineLabel(node=node), line[match.end() :]
+    return tasks.split(line) if tasks else (NO_LABEL, line)
 
 
 def task_labels(head: Iterable[str], ranks: RankMap) -> TaskLabels | None:

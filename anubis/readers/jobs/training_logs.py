@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from itertools import chain, islice
@@ -28,8 +28,9 @@ from anubis.core.diagnose.evidence import (
 )
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
+from anubis.readers.jobs.launcher_words import MARKS, LauncherWords, exit_of
 from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, time_of, written_at
-from anubis.readers.jobs.task_labels import HEAD, task_labels
+from anubis.readers.jobs.task_labels import HEAD, REPEATED, LineLabel, split_line, task_labels
 from anubis.readers.jobs.trace_reader import TraceReader
 
 TRACEBACK = "Traceback (most recent call last)"
@@ -57,21 +58,9 @@ STATUS = re.compile(
 GROUP = re.compile(r"\[PG (?:ID )?(\d+)(?: PG GUID ([^ )]+\)?))? Rank (\d+)\]")
 BARE_RANK = re.compile(r"(?<!\w)\[Rank (\d+)\]")
 ENTRY = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.+)")
-SRUN = re.compile(
-    r"srun: error: (\S+): tasks? ([\d,-]{1,60}): (Killed|Terminated|Segmentation fault|Bus error|"
-    r"Aborted|Out Of Memory|Exited with exit code (\d+))"
-)
-SIGNALS = {
-    "Killed": 9,
-    "Terminated": 15,
-    "Segmentation fault": 11,
-    "Bus error": 7,
-    "Aborted": 6,
-    "Out Of Memory": 9,  # by the kernel
-}
-NODE_FAILURE = re.compile(r"(?:srun|salloc): error: Node failure on ([\w.-]+)")
-MOST_TASKS = 4096  # of one line
 ROOT_CAUSE = "Root Cause (first observed failure)"
+QUOTED = re.compile(r"\[Rank (\d{1,6}(?:,\d{1,6})*) Error Snippet\]")  # of Ray Train
+WORKER = re.compile(r"\(ip=([^,\s]{1,64}), pid=(\d+)\) world_rank=(\d{1,6})\b")
 FAILED = "failed (exitcode:"  # torchrun, of each attempt
 RESTARTS = "will restart worker group"
 LAUNCHER = re.compile(r"[/<](?:torch/distributed/|frozen runpy|torchrun\b)|bin/torchrun")
@@ -112,11 +101,18 @@ def read_training(
     path: Path, ranks: RankMap, classes: ErrorClasses, zone: tzinfo = UTC
 ) -> JobEvidence:
     """Read a file or a folder. Nodes whose ranks left no lines are reported as `unread`."""
-    sources = sources_of(log_files(path), path, ranks)
-    readings = [_read(source, ranks, classes, zone) for source in sources]
+    readings: list[Reading] = []
+    broken: list[str] = []
+    for source in sources_of(log_files(path), path, ranks):
+        try:
+            readings.append(_read(source, ranks, classes, zone))
+        except EvidenceError as cause:
+            broken.append(str(cause))
     if not any(reading.lines for reading in readings):
-        raise EvidenceError(f'"{path}" has no text')
-    return gather(readings, ranks)
+        raise EvidenceError(broken[0] if broken else f'"{path}" has no text')
+    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    gaps = {Collector.TRAINING_LOG: f"{broken[0]}{more}"} if broken else {}
+    return replace(gather(readings, ranks), gaps=gaps)
 
 
 def _read(source: LogSource, ranks: RankMap, classes: ErrorClasses, zone: tzinfo) -> Reading:
@@ -191,7 +187,8 @@ class Reading:
     lines: int = 0
     events: list[tuple[Speaker, str, LogEvent]] = field(default_factory=list)  # speaker, host
     exits: list[Exit] = field(default_factory=list)
-    lost_nodes: dict[str, float | None] = field(default_factory=dict)  # by the scheduler → when
+    words: LauncherWords = field(init=False)  # of Slurm and MPI's launchers
+    is_nested: bool = False  # torchrun speaks: a task of the launcher around it is no rank
     progress: dict[tuple[Speaker, str], tuple[int, int, int, str]] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)  # address → host
     process_ranks: dict[str, tuple[int, int]] = field(default_factory=dict)  # process → ranks, rank
@@ -207,7 +204,11 @@ class Reading:
     _entry: dict[str, str] = field(default_factory=dict)
     _failed_at: float | None = None  # an attempt; None: none, or it was the last
     _is_root: bool = False  # the table of the process that failed first
-    _task: tuple[int | None, str] = (None, "")  # the rank or the node that Slurm says speaks
+    _label: LineLabel = LineLabel()
+    _quoted: dict[str, tuple[int, ...]] = field(default_factory=dict)  # process → ranks it quotes
+
+    def __post_init__(self) -> None:
+        self.words = LauncherWords(ranks=self.ranks)
 
     def hear(self, lines: Iterable[str]) -> None:
         unread = iter(lines)
@@ -215,8 +216,7 @@ class Reading:
         labels = task_labels(head, self.ranks)
         for line in chain(head, unread):
             self.lines += bool(line.strip())
-            rank, node, text = labels.split(line) if labels else (None, "", line)
-            self._task = rank, node
+            self._label, text = split_line(line, labels, self.ranks)
             if text:
                 self._hear(text)
 
@@ -224,6 +224,8 @@ class Reading:
         if line[0] in "[0123456789IWEF" or ":" in line[:40]:
             self._recent.append(line[:160])
         speaker, text = self._speaker(line)
+        if REPEATED in text:
+            self._unname(text.partition(" [repeated")[0])
         if self._failed_at is not None and text.strip():
             self._goes_on(text)
         if "step" in text or "iter" in text or "Step" in text or "Iter" in text:
@@ -248,12 +250,14 @@ class Reading:
             self._is_root = ROOT_CAUSE in text
         if " : " in text or "  : " in text or "exitcode" in text or "rank" in text:
             self._read_table(text)
+        if "world_rank=" in text and (match := WORKER.search(text)):
+            self.process_ranks[f"{match[1]}:{match[2]}"] = (1, int(match[3]))
         if FAILED in text or RESTARTS in text:
             self._failed_at = self._now() or 0.0
-        if "srun: error" in text and (match := SRUN.search(text)):
-            self._read_srun(match)
-        if "Node failure on" in text and (match := NODE_FAILURE.search(text)):
-            self.lost_nodes.setdefault(match[1], self._now())
+        if "torch/distributed/elastic" in text:
+            self.is_nested = True
+        if any(mark in text for mark in MARKS):
+            self.words.hear(text, self._now())
         recognised = self.classes.match_training(text)
         if recognised is not None:
             self._tell(speaker, host, recognised, text)
@@ -261,10 +265,15 @@ class Reading:
     # --- who speaks ---
 
     def _speaker(self, line: str) -> tuple[Speaker, str]:
-        task, node = self._task
+        label, node = self._label, self._label.node
+        self._quote(line)
         own = Speaker(rank=self.source.rank, local=self.source.local)
-        if task is not None:
-            own = Speaker(rank=task)
+        if label.rank is not None:
+            own = Speaker(rank=label.rank)
+        elif quoted := self._quoted.get(label.process):
+            own = Speaker(rank=quoted[0])
+        elif label.process:
+            own = Speaker() if REPEATED in line else Speaker(process=label.process)
         elif node:  # of a launcher: its own words are no rank's
             own = Speaker(process=f"{node}:launcher")
         if "[" in line[:12] and (match := PREFIX.match(line)):
@@ -282,6 +291,19 @@ class Reading:
             return own, text
         self._know(own)
         return own, line
+
+    def _quote(self, line: str) -> None:
+        """Note of which ranks Ray's controller quotes the error that follows."""
+        if "Error Snippet]" in line and (match := QUOTED.search(line)):
+            self._quoted[self._label.process] = tuple(map(int, match[1].split(",")))
+
+    def _unname(self, text: str) -> None:
+        """Forget which process of Ray wrote a text that others wrote as well."""
+        self.events = [
+            (Speaker(), "", event) if speaker.process and event.text.startswith(text) else entry
+            for entry in self.events
+            for speaker, _, event in (entry,)
+        ]
 
     def _know(self, speaker: Speaker) -> None:
         if len(self.speakers) < MOST_SPEAKERS:
@@ -310,7 +332,7 @@ class Reading:
         if LAUNCHER.search(text) or text.startswith(("=", "-")):
             return
         self.restarted_at = failed_at
-        for lines in (self.events, self.exits):
+        for lines in (self.events, self.exits, self.words):
             lines.clear()
         for table in (self.progress, self.steps, self._counts, self._ended, self._operations):
             table.clear()
@@ -349,6 +371,8 @@ class Reading:
             detail=detail or f"{code}: {remove_numbers(text)}",
             lasted_s=lasted_s,
         )
+        others = self._quoted.get(self._label.process, ())[1:]
+        self.events += [(Speaker(rank=other), "", event) for other in others]
         self.events.append((speaker, host, event))
         return len(self.events) - 1
 
@@ -387,6 +411,7 @@ class Reading:
             if first.code != "python-error" or recognised.kind.code == "python-error":
                 return  # it follows from the first
         place = self._tell(speaker, "", recognised, f"{text} in {trace.frame}", detail)
+        self._quoted.pop(self._label.process, None)
         if place is None:
             return
         if trace.chained is not None:
@@ -435,36 +460,6 @@ class Reading:
             if host := self._entry.get("host"):
                 self.hosts[int(rank[0])] = host
         self._entry = {}
-
-    def _read_srun(self, match: re.Match[str]) -> None:
-        at = self._now()
-        for rank in _tasks(match[2]):
-            if self.ranks.nodes and self.ranks.node_of(rank) != self.ranks.node_named(match[1]):
-                continue  # a task that is no rank
-            if match[4]:
-                self.exits.append(exit_of(rank, int(match[4]), at))
-            else:
-                self.exits.append(Exit(rank=rank, signal=SIGNALS[match[3]], at=at))
-
-
-def _tasks(text: str) -> Iterator[int]:
-    """Yield the numbers of Slurm's list of tasks: 0-2,7."""
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            yield from islice(range(int(first), int(last or first) + 1), MOST_TASKS)
-
-
-def exit_of(rank: int, code: int, at: float | None) -> Exit:
-    """Return the exit of a rank: -9 is a signal to torchrun, 137 to a shell, and 247 is -9 as a
-    byte."""
-    if code < 0:
-        return Exit(rank=rank, signal=-code, at=at)
-    if 128 < code < 128 + 65:
-        return Exit(rank=rank, code=code, signal=code - 128, at=at)
-    if 256 - 32 < code < 256:
-        return Exit(rank=rank, code=code, signal=256 - code, at=at)
-    return Exit(rank=rank, code=code, at=at)
 
 
 HEX = re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{8,}\b")
@@ -515,20 +510,25 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
                 continue  # in an earlier attempt
             spoke, node = places.locate(speaker, host, reading.source)
             log.append(replace(event, rank=spoke, node=node))
+        heard: set[str] = set()
         for speaker in reading.speakers:
             spoke, node = places.locate(speaker, "", reading.source)
             spoken |= set() if spoke is None else {spoke}
-            read |= {node} - {""}
+            heard |= {node} - {""}
+        read |= heard
+        if len(heard) > 1:  # a file for the whole job: who is not in it wrote nothing
+            read |= {*placed.nodes.values()}
         if reading.source.node:
             read.add(reading.source.node)
         for (speaker, group), status in reading.progress.items():
             spoke, _ = places.locate(speaker, "", reading.source)
             if spoke is not None:
                 advances[spoke, group] = _advance(spoke, group, status)
+    is_nested = any(reading.is_nested for reading in readings)
     exits = tuple(
         ended
         for reading in readings
-        for ended in reading.exits
+        for ended in (*reading.exits, *(() if is_nested else reading.words.exits))
         if ended.at is None or ended.at >= restarted_at
     )
     collectors = {Collector.TRAINING_LOG}
@@ -537,7 +537,7 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
     lost = {
         placed.node_named(host) or host: reading.about if at is None else at
         for reading in readings
-        for host, at in reading.lost_nodes.items()
+        for host, at in reading.words.lost_nodes.items()
     }
     collectors |= {Collector.REACH} if lost else set()
     return JobEvidence(

@@ -1,0 +1,114 @@
+"""What Slurm and MPI's launchers write about the ends of a job's processes.
+
+The first process that such a launcher saw end is marked. What ends after the job was cancelled, or
+after the launcher began to end it, ended for that reason: it is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from anubis.core.diagnose.evidence import Exit, RankMap
+
+SRUN = re.compile(
+    r"srun: error: (\S+): tasks? ([\d,-]{1,60}): (Killed|Terminated|Segmentation fault|Bus error|"
+    r"Aborted|Out Of Memory|Exited with exit code (\d+))"
+)
+SIGNALS = {
+    "Killed": 9,
+    "Terminated": 15,
+    "Segmentation fault": 11,
+    "Bus error": 7,
+    "Aborted": 6,
+    "Out Of Memory": 9,  # by the kernel
+}
+CANCELLED = re.compile(
+    r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT |"
+    r"srun: (?:Job step aborted|Terminating StepId|forcing job termination|interrupt)"
+)
+NODE_FAILURE = re.compile(r"(?:srun|salloc): error: Node failure on ([\w.-]+)")
+NOTICED = re.compile(
+    r"noticed that process rank (\d{1,6}) with PID \d+ on node ([\w.-]+) exited on signal (\d{1,2})"
+)
+ABORTED = re.compile(r"MPI_ABORT was invoked on rank (\d{1,6}) in communicator MPI_COMM_WORLD")
+PROCESS = re.compile(r"^\s*Process name: \[\[\d+,\d+\],\s?(\d{1,6})\]")
+CODE = re.compile(r"^\s*Exit code: +(\d{1,3})\b")
+MARKS = ("srun", "slurmstepd", "noticed that", "MPI_ABORT", "Process name", "Exit code")
+MOST_TASKS = 4096  # of one line
+
+
+@dataclass(kw_only=True)
+class LauncherWords:
+    """The ends of tasks and the failed nodes that one file reports."""
+
+    ranks: RankMap
+    exits: list[Exit] = field(default_factory=list)
+    lost_nodes: dict[str, float | None] = field(default_factory=dict)  # by the scheduler → when
+    _is_ending: bool = False
+    _process: int | None = None  # whose exit code follows
+
+    def hear(self, text: str, at: float | None) -> None:
+        if match := NODE_FAILURE.search(text):
+            self.lost_nodes.setdefault(match[1], at)
+        if CANCELLED.search(text):
+            self._is_ending = True
+        elif not self._is_ending:
+            ends = [replace(end, at=at) for end in self._ends(text)]
+            self.exits += [replace(end, is_first=self._is_first(ends)) for end in ends]
+
+    def clear(self) -> None:
+        self.exits.clear()
+        self._is_ending = False
+
+    def _is_first(self, ends: list[Exit]) -> bool:
+        return len(ends) == 1 and not self.exits
+
+    def _ends(self, text: str) -> Iterator[Exit]:
+        if match := SRUN.search(text):
+            yield from self._srun(match)
+        elif match := NOTICED.search(text):
+            if self._is_on(int(match[1]), match[2]):
+                yield Exit(rank=int(match[1]), signal=int(match[3]))
+        elif match := ABORTED.search(text):
+            yield Exit(rank=int(match[1]), code=1)
+        elif match := PROCESS.match(text):
+            self._process = int(match[1])
+        elif self._process is not None and (match := CODE.match(text)):
+            yield exit_of(self._process, int(match[1]), None)
+            self._process = None
+
+    def _srun(self, match: re.Match[str]) -> Iterator[Exit]:
+        for rank in _tasks(match[2]):
+            if not self._is_on(rank, match[1]):
+                continue  # a task that is no rank
+            if match[4]:
+                yield exit_of(rank, int(match[4]), None)
+            else:
+                yield Exit(rank=rank, signal=SIGNALS[match[3]])
+
+    def _is_on(self, rank: int, host: str) -> bool:
+        node = self.ranks.node_named(host) or self.ranks.node_named(host.partition(".")[0])
+        return not self.ranks.nodes or self.ranks.node_of(rank) == node
+
+
+def _tasks(text: str) -> Iterator[int]:
+    """Yield the numbers of Slurm's list of tasks: 0-2,7."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            yield from islice(range(int(first), int(last or first) + 1), MOST_TASKS)
+
+
+def exit_of(rank: int, code: int, at: float | None) -> Exit:
+    """Return the exit of a rank: -9 is a signal to torchrun, 137 to a shell, and 247 is -9 as a
+    byte."""
+    if code < 0:
+        return Exit(rank=rank, signal=-code, at=at)
+    if 128 < code < 128 + 65:
+        return Exit(rank=rank, code=code, signal=code - 128, at=at)
+    if 256 - 32 < code < 256:
+        return Exit(rank=rank, code=code, signal=256 - code, at=at)
+    return Exit(rank=rank, code=code, at=at)

@@ -1,0 +1,159 @@
+"""Whatever launcher started a job and however its lines are labelled, the rank that failed is named
+and no other one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anubis.config import configs
+from anubis.core.diagnose.evidence import RankMap
+from anubis.core.diagnose.facts import FactKind
+from anubis.operations.diagnose import diagnose_job
+from anubis.operations.requests import DiagnosisRequest
+from anubis.readers.jobs.launcher_words import LauncherWords
+from anubis.readers.jobs.training_logs import read_training
+
+HOSTS, PER = 3, 2
+NODES = [f"gpu{host}" for host in range(HOSTS)]
+RANKS = range(HOSTS * PER)
+ADDRESSES = {f"10.0.0.{host}": node for host, node in enumerate(NODES)}
+LABELS = {
+    "srun -l": lambda rank: f"{rank}: ",
+    "mpirun": lambda rank: f"[1,{rank}]<stderr>:",
+    "prterun": lambda rank: f"[prterun-gpu0-77@1,{rank}]<stdout>: ",
+    "pdsh": lambda rank: f"{NODES[rank // PER]}: [default{rank % PER}]:",
+    "ray": lambda rank: f"(RayTrainWorker pid={90 + rank}, ip=10.0.0.{rank // PER}) ",
+}
+WORKERS = [
+    f"(TrainController pid=7) - (ip=10.0.0.{rank // PER}, pid={90 + rank}) world_rank={rank}"
+    for rank in RANKS
+]
+RAISED = [
+    "Traceback (most recent call last):",
+    '  File "/app/train.py", line 9, in step',
+    "    return row['x']",
+    "KeyError: 'x'",
+]
+CLOSED = "gpu9:7:8 [0] NCCL WARN socketProgress: Connection closed by remote peer {node}<3>"
+
+
+def named(folder, lines):
+    (folder / "job.out").write_text("\n".join(lines) + "\n")
+    view = diagnose_job(
+        DiagnosisRequest(
+            places={"logs": folder / "job.out"}, nodes=tuple(NODES), ranks_per_node=PER
+        )
+    )
+    return {(whom.rank, whom.node) for whom in view.diagnosis.culprits}
+
+
+@pytest.mark.parametrize("launcher", LABELS)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_the_rank_that_raises_is_named_whatever_its_launcher_writes_before_its_lines(
+    launcher, data, tmp_path_factory
+):
+    bad = data.draw(st.sampled_from(RANKS))
+    victims = data.draw(st.lists(st.sampled_from([r for r in RANKS if r != bad]), unique=True))
+    texts = {rank: [CLOSED.format(node=NODES[bad // PER])] for rank in victims} | {bad: RAISED}
+    lines = list(WORKERS) if launcher == "ray" else []
+    lines += [f"{LABELS[launcher](rank)}ready" for rank in RANKS]
+    lines += [f"{LABELS[launcher](rank)}{text}" for rank, said in texts.items() for text in said]
+    if launcher == "ray":
+        lines = [line for line in lines if "NCCL" not in line]
+    assert named(tmp_path_factory.mktemp("job"), lines) == {(bad, NODES[bad // PER])}
+
+
+ENDS = {
+    "srun": "srun: error: {node}: task {rank}: Killed",
+    "srun, with a code": "srun: error: {node}: task {rank}: Exited with exit code 1",
+    "mpirun": "mpirun noticed that process rank {rank} with PID 0 on node {node} exited on signal 9"
+    " (Killed).",
+    "mpirun, with a code": "  Process name: [[58342,1],{rank}]\n  Exit code:    1",
+}
+
+
+def end_of(launcher, rank):
+    return ENDS[launcher].format(node=NODES[rank // PER], rank=rank).splitlines()
+
+
+AFTERWARDS = [
+    "srun: Terminating StepId=4711.0",
+    "slurmstepd: error: *** STEP 4711.0 ON gpu0 CANCELLED AT 2026-11-28T12:00:00 ***",
+    *(f"srun: error: {node}: tasks {2 * n}-{2 * n + 1}: Killed" for n, node in enumerate(NODES)),
+]
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("launcher", ENDS)
+def test_the_process_that_a_launcher_saw_end_first_is_named_and_none_that_it_ended(
+    launcher, rank, tmp_path
+):
+    assert named(tmp_path, [*end_of(launcher, rank), *AFTERWARDS]) == {(rank, NODES[rank // PER])}
+
+
+@pytest.mark.parametrize("launcher", ENDS)
+@pytest.mark.parametrize("why", ["", " DUE TO PREEMPTION", " DUE TO TIME LIMIT"])
+def test_nobody_is_named_of_a_job_that_was_cancelled_however_its_processes_end(
+    why, launcher, tmp_path
+):
+    cancelled = f"slurmstepd: error: *** STEP 1.0 ON gpu0 CANCELLED AT 2026-11-28T12:00:00{why} ***"
+    assert named(tmp_path, ["step 3", cancelled, *end_of(launcher, 4), *AFTERWARDS]) == set()
+
+
+def test_a_task_that_is_a_torchrun_is_no_rank(tmp_path):
+    lines = [
+        "W1128 12:00:00.1 4 torch/distributed/elastic/agent/server/api.py:719] Received 15 death",
+        "srun: error: gpu0: task 0: Killed",
+    ]
+    assert named(tmp_path, lines) == set()
+
+
+def test_of_a_rank_whose_node_reports_another_node_the_launchers_word_names_none(tmp_path):
+    closed = "gpu1:7:8 [0] NCCL WARN socketProgress: Connection closed by remote peer gpu0<3>"
+    lines = [closed, "srun: error: gpu1: task 2: Exited with exit code 1"]
+    assert (2, "gpu1") not in named(tmp_path, lines)
+
+
+def test_what_ray_quotes_or_repeats_is_told_of_all_ranks_that_it_is_about(tmp_path):
+    every = ",".join(map(str, RANKS))
+    quoted = ["Training failed due to worker errors:", f"[Rank {every} Error Snippet]:", *RAISED]
+    file = tmp_path / "ray.out"
+    file.write_text("\n".join([*WORKERS, *quoted]) + "\n")
+    ranks = RankMap(nodes={rank: NODES[rank // PER] for rank in RANKS}, addresses=ADDRESSES)
+    evidence = read_training(file, ranks, configs.error_classes())
+    assert {event.rank for event in evidence.log} == {*RANKS}
+    of_one = [f"{LABELS['ray'](0)}{line}" for line in RAISED]
+    again = [f"{LABELS['ray'](3)}KeyError: 'x' [repeated 5x across cluster]"]
+    file.write_text("\n".join([*WORKERS, *of_one, *again]) + "\n")
+    evidence = read_training(file, ranks, configs.error_classes())
+    assert {event.rank for event in evidence.log} <= {None}
+
+
+def test_an_error_on_all_nodes_whose_lines_name_no_rank_is_the_jobs(tmp_path):
+    for node in NODES:
+        (tmp_path / f"{node}.log").write_text("\n".join(RAISED) + "\n")
+    view = diagnose_job(
+        DiagnosisRequest(places={"logs": tmp_path}, nodes=tuple(NODES), ranks_per_node=PER)
+    )
+    assert view.diagnosis.is_nobodys
+    assert view.diagnosis.cause.kind is FactKind.SAME_ERROR
+
+
+@given(st.lists(st.sampled_from([*AFTERWARDS, *(line for of in ENDS for line in end_of(of, 3))])))
+def test_at_most_one_process_ended_first_and_none_after_a_cancellation(lines):
+    words = LauncherWords(ranks=RankMap())
+    at = datetime(2026, 11, 28, tzinfo=UTC).timestamp()
+    for line in lines:
+        words.hear(line, at)
+    assert sum(end.is_first for end in words.exits) <= 1
+    ending = next((n for n, line in enumerate(lines) if "Terminating" in line), len(lines))
+    ending = min(ending, next((n for n, x in enumerate(lines) if "CANCELLED" in x), len(lines)))
+    before = LauncherWords(ranks=RankMap())
+    for line in lines[:ending]:
+        before.hear(line, at)
+    assert words.exits == before.exits
