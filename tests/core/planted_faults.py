@@ -130,6 +130,12 @@ LEVELS = [
         "NVLinks are down",
     ),
     level(
+        "an XGMI link is down",
+        short("node_health xgmi_links", 6, 7, "1"),
+        "6 of 7 XGMI links are up on cuda:6",
+        "XGMI links are down",
+    ),
+    level(
         "a socket is off",
         short("node_health cpus", 128, 224, "1", "node"),
         "128 of 224 processors are online",

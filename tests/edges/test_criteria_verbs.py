@@ -399,8 +399,11 @@ def test_criteria_in_the_working_folder_are_judged_by_until_this_home_has_its_ow
 
 
 def test_the_simulated_fleet_can_be_validated_before_anything_was_learned(near):
-    done = near.run("validate", "node[0001-0004]", "--cluster", "simulated", "--json")
-    assert done.code in (0, 1), done.err
+    nodes = "node[0001-0003,0247]"
+    done = near.run("validate", nodes, "--cluster", "simulated", "--json")
+    assert done.code == 1, done.err
+    bad = {(line["node"], line["reason"]) for line in done.verdicts if line["code"] != "OK"}
+    assert bad == {("node0247", "7 of 8 GPUs are there")}  # as README shows it
     assert {verdict["verdict"] for verdict in done.verdicts} <= {"healthy", "defective"}
 
 

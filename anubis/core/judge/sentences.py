@@ -61,6 +61,7 @@ WORDS: Mapping[str, str] = {
 COUNTED: Mapping[str, tuple[str, str]] = {  # on a node: how it is there, and how it is not
     "gpus": ("GPUs are there", "GPUs are missing"),
     "nvlinks": ("NVLinks are up", "NVLinks are down"),
+    "xgmi_links": ("XGMI links are up", "XGMI links are down"),
     "ports_active": ("RDMA ports are up", "RDMA ports are down"),
     "port_up": ("RDMA ports are up", "RDMA ports are down"),
     "cpus": ("processors are online", "processors are offline"),

@@ -134,16 +134,17 @@ def measure(
     """Readings of a step's participants. A group is as fast as its slowest member, times the share
     that the network between them leaves (`left`).
 
-    Facts that only limits judge are not simulated, because their limits are the policy's business.
+    Facts that only limits judge are not simulated, because their limits are the policy's business;
+    nor is what such nodes lack, as the links of another maker's GPUs.
     """
     paces = (_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
     pace = min(paces) * max(left, 0.01)
     lacks_a_gpu = any(is_short_of_a_gpu(planted.get(name)) for name in step.participants)
     series = []
     for metric in spec.metrics:
-        if metric.judged_by != "fleet":
-            continue
         typical = typical_of(spec.name, metric.name)
+        if metric.judged_by != "fleet" or typical is None:
+            continue
         for device in _devices(fleet, spec, typical):
             if typical.is_exact:
                 missing = lacks_a_gpu and metric.name == "gpus"

@@ -117,8 +117,10 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
 OF_ANOTHER_DAY = {"driver": "nvidia 535.183.06"}
 
 
-def typical_of(benchmark: str, metric: str) -> Typical:
-    return {**EVERY_PROGRAM, **H100.get(benchmark, {})}.get(metric, OF_ANOTHER_PROGRAM)
+def typical_of(benchmark: str, metric: str) -> Typical | None:
+    """Return what a healthy node measures; None if nodes of this kind lack what is measured."""
+    absent = None if benchmark in H100 else OF_ANOTHER_PROGRAM
+    return {**EVERY_PROGRAM, **H100.get(benchmark, {})}.get(metric, absent)
 
 
 def states_facts_only(benchmark: str) -> bool:
