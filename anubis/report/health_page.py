@@ -23,6 +23,10 @@ class ClusterOverTime:
     categories: Sequence[IncidentCategory]
     before: Sequence[TimeBefore]
 
+    @property
+    def was_tested(self) -> bool:
+        return any(map(tests, self.days))
+
 
 def health_page(clusters: Sequence[ClusterOverTime], as_of: float) -> str:
     return page(

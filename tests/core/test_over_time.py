@@ -131,6 +131,7 @@ def test_the_page_says_what_is_known_and_what_is_not():
     page = health_page([quiet], NOW)
     assert "No incident is known." in page
     assert "No node was tested in the last 3 days." in page
+    assert "What tests had shown" not in page  # with nothing below it
     assert "<b>" not in page
     assert "begin with <code>anubis accept</code>" in health_page([], NOW)
     row = IncidentCategory(category="gpu", incidents=3, nodes=2, middle_h=60.0, lost_h=1234.4)
@@ -145,7 +146,9 @@ def test_the_page_says_what_is_known_and_what_is_not():
         FleetDay(begin=n * DAY_S, healthy=h, defective=d, unknown=u)
         for n, (h, d, u) in enumerate(counts)
     ]
-    sentences = course(ClusterOverTime(name="prod", days=days, categories=[row], before=times))
+    tested = ClusterOverTime(name="prod", days=days, categories=[row], before=times)
+    assert "What tests had shown" in health_page([tested], NOW)
+    sentences = course(tested)
     assert sentences == (
         "6 of 8 tested nodes healthy, 7 of 8 on 1970-01-02. 3 incidents took 1,234 node-hours."
     )

@@ -19,7 +19,7 @@ from anubis.lab.study.incidents import DefectCause, Histories
 from anubis.lab.study.policies import GreedySelection
 from anubis.lab.study.scenario import Benchmark, Jobs, Scenario, Variations
 from anubis.lab.study.trials import SeedMean, Study, Trial, estimate, utilization_over_time
-from anubis.report.simulate import interval
+from anubis.report.simulate import findings, interval
 
 SCENARIO = Scenario(
     summary="thirty nodes for a test",
@@ -56,6 +56,22 @@ def test_the_selector_spends_little_and_prevents_almost_as_much_as_everything(st
     assert mine["validation_h"] < 0.2 * full["validation_h"]
     assert mine["incidents"] < 0.5 * none["incidents"]
     assert mine["utilization"] > max(none["utilization"], full["utilization"])
+
+
+def test_a_sentence_has_a_figure_only_if_the_table_has_it(study):
+    said = " ".join(findings(study))
+    compared = ("selector", "absence", "full set")
+    shown = {
+        name: [interval(study.estimates(study.trial(policy))[name]) for policy in compared]
+        for name in ("validation_h", "mtbi_h", "utilization")
+    }
+    stated = {
+        "validation_h": "less time on validation" in said,
+        "mtbi_h": "times that of absence" in said,
+        "utilization": "Nodes work" in said,
+    }
+    assert stated == {name: "too few seeds" not in cells for name, cells in shown.items()}
+    assert {True, False} == {*stated.values()}  # both were seen
 
 
 def test_random_subsets_spend_what_the_selector_spends_on_a_node(study):

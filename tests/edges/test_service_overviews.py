@@ -130,6 +130,7 @@ def test_of_spares_the_page_says_how_many_are_wanted_ready_and_next(kept):
     text = text_of(page(kept, "/tickets"))
     for sentence in (
         "5 out of service 1 of 2 spares ready",
+        f"{CODE} : {REASON} found by c-n1",
         "Repair n1, then report it: anubis tell repair-done NODE.",
         "h100 lacks 1 spare: n5 comes next.",
         "Kept from jobs by a person, and left alone: n6.",
