@@ -370,6 +370,33 @@ def test_the_silent_nodes_of_a_cluster_were_watched_too() -> None:
     )
 
 
+def test_a_node_that_never_failed_has_a_watch_of_its_own() -> None:
+    """A table of lifetimes has a row for each node, most of them without a failure."""
+    mapping = IntervalMapping(
+        records="intervals", node="gpu", start="failed", end="failed", not_over=("NA",),
+        since="inserted", until="removed",
+    )  # fmt: skip
+    found = read(
+        "gpu,inserted,removed,failed\n"
+        "g1,2026-01-01,2026-02-01,2026-02-01\n"
+        "g2,2026-01-02,2026-02-03,\n"
+        "g3,2026-01-03,,NA\n"
+        "g4,someday,2026-02-03,\n"
+        "!,2026-01-02,2026-02-03,\n",
+        mapping,
+    )
+    assert [incident.node for incident in found.incidents] == ["g1"]
+    assert found.watches == (
+        Watch(node="g1", since=utc("2026-01-01"), until=utc("2026-02-01")),
+        Watch(node="g2", since=utc("2026-01-02"), until=utc("2026-02-03")),
+        Watch(node="g3", since=utc("2026-01-03"), until=utc("2026-02-03")),
+    )
+    assert {note.text: note.where for note in found.left_out} == {
+        "the start cannot be read as a time": ('line 5 ("nothing")',),
+        "the name is not a node name": ('line 6 ("!")',),
+    }
+
+
 def test_a_number_says_how_many_nodes_there_are_as_well() -> None:
     mapping = IntervalMapping(**{**vars(PLAIN), "size": 4})
     found = read(table("0,x,2026-03-01,", "n7,x,2026-03-01,2026-03-04"), mapping)

@@ -87,11 +87,13 @@ def take_in(
         else _intervals(records, mapping, clock, desk)
     )
     fleet = None if nodes is None else set(nodes)
+    quiet = _quiet_nodes(records, mapping, clock, fleet, desk)
     incidents = _drop_duplicates(
         [
             candidate
             for candidate in candidates
-            if _is_named(candidate, fleet, desk) and (is_news or _is_dated(candidate, now, desk))
+            if _is_named(candidate.node, candidate.record, fleet, desk)
+            and (is_news or _is_dated(candidate, now, desk))
         ],
         desk,
     )
@@ -100,7 +102,7 @@ def take_in(
     return Intake(
         records=len(records.rows) + len(records.unreadable),
         incidents=taken,
-        watches=_watches(records, mapping, clock, taken, fleet, now),
+        watches=_watches(records, mapping, clock, taken, quiet, fleet, now),
         left_out=_notes(desk.left_out),
         remarks=_notes(desk.remarks),
     )
@@ -122,12 +124,21 @@ def _intervals(
     records: SourceRecords, mapping: IntervalMapping, clock: Clock, desk: _Desk
 ) -> Iterator[_SourceIncident]:
     for record in records.rows:
+        if _has_watch_only(record, mapping, clock):
+            continue
         written = fill(mapping.end, record.cells)
         written = "" if written in mapping.not_over else written
         start = _read(clock, record, mapping.start, "start", desk)
         end = _read(clock, record, mapping.end, "end", desk) if start and written else None
         if start and (end or not written):
             yield _incident_of(record, mapping, start, end)
+
+
+def _has_watch_only(record: SourceRecord, mapping: IntervalMapping, clock: Clock) -> bool:
+    """Return whether it says when a node was watched, and that nothing happened to it."""
+    nothing = ("", *mapping.not_over)
+    has_none = all(fill(text, record.cells) in nothing for text in (mapping.start, mapping.end))
+    return has_none and clock.read(fill(mapping.since, record.cells)) is not None
 
 
 def _pair(
@@ -190,14 +201,13 @@ def _incident_of(
 # --- what of it can be taken ---------------------------------------------------------------
 
 
-def _is_named(incident: _SourceIncident, fleet: set[str] | None, desk: _Desk) -> bool:
-    node = incident.node
+def _is_named(node: str, record: SourceRecord, fleet: set[str] | None, desk: _Desk) -> bool:
     if not node:
-        desk.leave_out("no node is named", incident.record)
+        desk.leave_out("no node is named", record)
     elif not hostlist.is_name(node):
-        desk.leave_out("the name is not a node name", incident.record, node)
+        desk.leave_out("the name is not a node name", record, node)
     elif fleet is not None and node not in fleet:
-        desk.leave_out("the node is not in the list", incident.record, node)
+        desk.leave_out("the node is not in the list", record, node)
     else:
         return True
     return False
@@ -295,11 +305,32 @@ class _Cluster:
         return islice(free, max(0, min(self.size, hostlist.MOST_NODES) - len(self.nodes)))
 
 
+def _quiet_nodes(
+    records: SourceRecords,
+    mapping: IncidentMapping,
+    clock: Clock,
+    fleet: set[str] | None,
+    desk: _Desk,
+) -> dict[str, float]:
+    """Return the nodes of records without an incident, and until when each was watched at least."""
+    quiet: dict[str, float] = {}
+    if isinstance(mapping, EventMapping):
+        return quiet
+    for record in records.rows:
+        node = fill(mapping.node, record.cells)
+        if _has_watch_only(record, mapping, clock) and _is_named(node, record, fleet, desk):
+            ends = (mapping.since, mapping.until)
+            moments = filter(None, (clock.read(fill(end, record.cells)) for end in ends))
+            quiet[node] = max(quiet.get(node, 0.0), *(moment.at for moment in moments))
+    return quiet
+
+
 def _watches(
     records: SourceRecords,
     mapping: IncidentMapping,
     clock: Clock,
     incidents: tuple[Incident, ...],
+    quiet: dict[str, float],
     fleet: set[str] | None,
     now: float,
 ) -> tuple[Watch, ...]:
@@ -307,9 +338,9 @@ def _watches(
     there. They cover at least the incidents of the node, and never reach into the future."""
     if not incidents:
         return ()
+    seen = {node: min(latest, now) for node, latest in quiet.items()}
     first = min(incident.start for incident in incidents)
-    last = max(_seen_until(incident, now) for incident in incidents)
-    seen: dict[str, float] = {}
+    last = max([*seen.values(), *(_seen_until(incident, now) for incident in incidents)])
     for incident in incidents:
         until_then = seen.get(incident.node, first)
         seen[incident.node] = max(_seen_until(incident, now), until_then)

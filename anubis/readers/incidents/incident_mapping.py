@@ -82,11 +82,12 @@ class IntervalMapping(_Columns):
 
     records: Literal["intervals"]
     start: str
-    """When the incident began."""
+    """When the incident began; an empty cell beside a time in `since` means that the node had
+    none."""
     end: str
     """When it was over; an empty cell means not yet."""
     not_over: tuple[str, ...] = ()
-    """What else `end` says where the incident is not over."""
+    """What else `end` says where the incident is not over, and `start` where there was none."""
 
     KEYS: ClassVar = (*_Columns.KEYS, "start", "end")
 
