@@ -12,7 +12,14 @@ from anubis.lab.study.uptimes import KnownHazard, uptimes
 from anubis.models.risk import forecast_evidence
 from anubis.models.risk.baselines import Exponential
 from anubis.models.risk.choice import best
-from anubis.models.risk.covariates import worth_learning
+from anubis.models.risk.covariates import (
+    Gain,
+    drop_covariates,
+    gain,
+    shortcoming,
+    told_elsewhere,
+    worth_learning,
+)
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.evaluation import Evaluation, evaluate
 from anubis.models.risk.forecast_evidence import EDGES_H, coverage, log_likelihood
@@ -259,7 +266,7 @@ def test_a_rack_that_tells_who_fails_is_learned_from_and_what_tells_nothing_is_l
     kept, sentences = worth_learning(racked([0.0005] * 8 + [0.01] * 4))
     told = {sentence.partition(" ")[0]: sentence for sentence in sentences}
     assert set(kept.statuses.covariates) & set(OF_ATTRIBUTES) == {"rack_rate"}
-    assert "is learned from: Brier score" in told["rack_rate"]
+    assert "is learned from: on other nodes log-likelihood +" in told["rack_rate"]
     assert all("is left out because" in told[name] for name in ("age_h", "sku_rate"))
 
 
@@ -267,6 +274,38 @@ def test_of_hundreds_of_racks_that_tell_nothing_none_is_learned_by_heart():
     kept, sentences = worth_learning(racked([0.003] * 60, nodes=3))
     assert not set(kept.statuses.covariates) & set(OF_ATTRIBUTES)
     assert len(sentences) == 3
+
+
+def test_a_cage_of_nodes_that_seldom_fail_gains_what_its_rate_is_worth_and_no_more():
+    """To know the rates r of equal groups, 1 on average, gains r log r at each incident. A model
+    learns less, as it knows a rate from the incidents so far."""
+    relative = np.array([0.25, 0.75, 2.0])
+    data = racked(4e-4 * relative, nodes=150)
+    rest = [name for name in OF_ATTRIBUTES if name != "rack_rate"]
+    before = told_elsewhere(drop_covariates(data, OF_ATTRIBUTES))
+    after = told_elsewhere(drop_covariates(data, rest))
+    assert before is not None
+    assert after is not None
+    found = {kind: gain(before[kind], after[kind]) for kind in DECIDING}
+    assert shortcoming(found) == ""
+    most = coverage(data)[1].sum() * np.mean(relative * np.log(relative))
+    assert 0.4 * most < found["node"].sum < most
+
+
+def test_the_interval_of_a_gain_is_that_of_a_sum_over_nodes():
+    found = Gain.over_nodes(np.array([1.0, 2.0, 3.0, 6.0]))
+    error = 2 * np.sqrt((4 + 1 + 0 + 9) / 3)  # the square root of n, and the spread around 3
+    assert (found.sum, found.error) == (12.0, pytest.approx(error))
+    assert (found.low, found.high) == pytest.approx((12 - 1.96 * error, 12 + 1.96 * error))
+
+
+def test_a_gain_of_one_node_is_no_gain_of_its_rack():
+    """The odds are large, and all of them are from one node."""
+    gains = Gain.over_nodes(np.array([30.0, *[0.0] * 49]))
+    sure = Gain.over_nodes(np.full(50, 0.6))
+    assert "a few nodes" in shortcoming({"node": gains, "time": sure})
+    assert "chance" in shortcoming({"node": sure, "time": Gain.over_nodes(np.full(50, 0.05))})
+    assert shortcoming({"node": sure, "time": gains}) == ""
 
 
 def test_where_no_attribute_is_told_nothing_is_compared():

@@ -20,8 +20,12 @@ DOUBT = 0.01  # share of every forecast that is spread evenly, so that no single
 
 
 def log_likelihood(foretold: Forecast, test: Uptimes) -> float:
-    """Log-likelihood of the stretch in which each row's incident came, or of its time without
-    one."""
+    return float(log_chances(foretold, test).sum())
+
+
+def log_chances(foretold: Forecast, test: Uptimes) -> Times:
+    """Logarithm of the chance of what happened, row by row: of the stretch in which the incident
+    came, or of the time without one."""
     watched_h, happened = coverage(test)
     stretch = np.maximum(np.searchsorted(EDGES_H, watched_h, side="left") - 1, 0)
     by_model = np.where(
@@ -30,7 +34,8 @@ def log_likelihood(foretold: Forecast, test: Uptimes) -> float:
         np.exp(-foretold.hazard_each(watched_h)),
     )
     even = np.where(happened, 1.0, EDGES_H.size - stretch) / EDGES_H.size
-    return float(np.log((1 - DOUBT) * by_model + DOUBT * even).sum())
+    logs: Times = np.log((1 - DOUBT) * by_model + DOUBT * even)
+    return logs
 
 
 def _chance_of(stretch: Ints, foretold: Forecast) -> Times:
