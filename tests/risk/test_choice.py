@@ -14,10 +14,10 @@ from anubis.models.risk.baselines import Exponential
 from anubis.models.risk.choice import best
 from anubis.models.risk.covariates import (
     Gain,
+    chances_elsewhere,
     drop_covariates,
-    gain,
+    gain_over_nodes,
     shortcoming,
-    told_elsewhere,
     worth_learning,
 )
 from anubis.models.risk.cox import Cox
@@ -282,18 +282,18 @@ def test_a_cage_of_nodes_that_seldom_fail_gains_what_its_rate_is_worth_and_no_mo
     relative = np.array([0.25, 0.75, 2.0])
     data = racked(4e-4 * relative, nodes=150)
     rest = [name for name in OF_ATTRIBUTES if name != "rack_rate"]
-    before = told_elsewhere(drop_covariates(data, OF_ATTRIBUTES))
-    after = told_elsewhere(drop_covariates(data, rest))
+    before = chances_elsewhere(drop_covariates(data, OF_ATTRIBUTES))
+    after = chances_elsewhere(drop_covariates(data, rest))
     assert before is not None
     assert after is not None
-    found = {kind: gain(before[kind], after[kind]) for kind in DECIDING}
+    found = {kind: gain_over_nodes(before[kind], after[kind]) for kind in DECIDING}
     assert shortcoming(found) == ""
     most = coverage(data)[1].sum() * np.mean(relative * np.log(relative))
     assert 0.4 * most < found["node"].sum < most
 
 
 def test_the_interval_of_a_gain_is_that_of_a_sum_over_nodes():
-    found = Gain.over_nodes(np.array([1.0, 2.0, 3.0, 6.0]))
+    found = Gain.from_nodes(np.array([1.0, 2.0, 3.0, 6.0]))
     error = 2 * np.sqrt((4 + 1 + 0 + 9) / 3)  # the square root of n, and the spread around 3
     assert (found.sum, found.error) == (12.0, pytest.approx(error))
     assert (found.low, found.high) == pytest.approx((12 - 1.96 * error, 12 + 1.96 * error))
@@ -301,10 +301,10 @@ def test_the_interval_of_a_gain_is_that_of_a_sum_over_nodes():
 
 def test_a_gain_of_one_node_is_no_gain_of_its_rack():
     """The odds are large, and all of them are from one node."""
-    gains = Gain.over_nodes(np.array([30.0, *[0.0] * 49]))
-    sure = Gain.over_nodes(np.full(50, 0.6))
+    gains = Gain.from_nodes(np.array([30.0, *[0.0] * 49]))
+    sure = Gain.from_nodes(np.full(50, 0.6))
     assert "a few nodes" in shortcoming({"node": gains, "time": sure})
-    assert "chance" in shortcoming({"node": sure, "time": Gain.over_nodes(np.full(50, 0.05))})
+    assert "chance" in shortcoming({"node": sure, "time": Gain.from_nodes(np.full(50, 0.05))})
     assert shortcoming({"node": sure, "time": gains}) == ""
 
 

@@ -29,7 +29,7 @@ from anubis.models.risk.splits import DECIDING, DrawnSplit, split
 
 WIDTH = 1.96  # standard errors to each side: an interval of 95 %
 
-Told = dict[DrawnSplit, dict[str, float]]  # log-chance of what happened to each node
+NodeLogs = dict[DrawnSplit, dict[str, float]]  # log-chance of what happened to each node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Gain:
     error: float
 
     @classmethod
-    def over_nodes(cls, gains: Times) -> Gain:
+    def from_nodes(cls, gains: Times) -> Gain:
         error = np.sqrt(gains.size) * gains.std(ddof=1) if gains.size > 1 else np.inf
         return cls(sum=float(gains.sum()), error=float(error))
 
@@ -62,18 +62,18 @@ def worth_learning(uptimes: Uptimes, tell: Tell = nobody) -> tuple[Uptimes, tupl
     if not names:
         return uptimes, ()
     left, sentences = set(names), list[str]()
-    before = told_elsewhere(drop_covariates(uptimes, left), tell, "no attribute of nodes")
+    before = chances_elsewhere(drop_covariates(uptimes, left), tell, "no attribute of nodes")
     for name in names:
-        after = told_elsewhere(drop_covariates(uptimes, left - {name}), tell, name)
+        after = chances_elsewhere(drop_covariates(uptimes, left - {name}), tell, name)
         if before is None or after is None:
             sentences.append(f"{name} is left out because nothing can be compared")
             continue
-        gains = {kind: gain(before[kind], after[kind]) for kind in DECIDING}
+        gains = {kind: gain_over_nodes(before[kind], after[kind]) for kind in DECIDING}
         if because := shortcoming(gains):
             sentences.append(f"{name} is left out because {because}")
         else:
-            found = ", ".join(f"{WHERE[kind]} {gains[kind]}" for kind in DECIDING)
-            sentences.append(f"{name} is learned from: {found}")
+            sums = ", ".join(f"{WHERE[kind]} {gains[kind]}" for kind in DECIDING)
+            sentences.append(f"{name} is learned from: {sums}")
             left, before = left - {name}, after
     return drop_covariates(uptimes, left), tuple(sentences)
 
@@ -88,14 +88,15 @@ def drop_covariates(uptimes: Uptimes, names: Collection[str]) -> Uptimes:
     )
 
 
-def gain(before: dict[str, float], after: dict[str, float]) -> Gain:
-    return Gain.over_nodes(np.array([after[node] - before[node] for node in before]))
+def gain_over_nodes(before: dict[str, float], after: dict[str, float]) -> Gain:
+    return Gain.from_nodes(np.array([after[node] - before[node] for node in before]))
 
 
-def told_elsewhere(uptimes: Uptimes, tell: Tell = nobody, label: str = "") -> Told | None:
-    """What cox tells of nodes and times that it was not trained on, or None if it cannot."""
-    told: Told = {kind: {} for kind in DECIDING}
-    for kind, of_node in told.items():
+def chances_elsewhere(uptimes: Uptimes, tell: Tell = nobody, label: str = "") -> NodeLogs | None:
+    """Log-chance that cox gave to what happened to each node, on other nodes and at later times; or
+    None if it cannot be trained or scored."""
+    logs: NodeLogs = {kind: {} for kind in DECIDING}
+    for kind, of_node in logs.items():
         tell(f"{label}: by {kind}")
         for seed, (train, test) in zip(SEEDS, split(uptimes, kind, SEEDS), strict=True):
             if unscorable_reason(test):
@@ -104,17 +105,17 @@ def told_elsewhere(uptimes: Uptimes, tell: Tell = nobody, label: str = "") -> To
                 model = Cox.fit(train, seed)
             except RiskError:
                 return None
-            logs = log_chances(forecast(model, test.statuses), test)
-            for node, log in zip(test.statuses.nodes, logs.tolist(), strict=True):
+            rows = log_chances(forecast(model, test.statuses), test)
+            for node, log in zip(test.statuses.nodes, rows.tolist(), strict=True):
                 of_node[node] = of_node.get(node, 0.0) + log
-    return told
+    return logs
 
 
 def shortcoming(gains: Mapping[DrawnSplit, Gain]) -> str:
-    """Reason not to learn from an attribute; empty if there is none."""
-    for kind, found in gains.items():
-        if found.sum < np.log(ODDS):
-            return f"{WHERE[kind]} it may owe its gain to chance ({found})"
+    """Reason to learn nothing from an attribute; empty if there is none."""
+    for kind, gained in gains.items():
+        if gained.sum < np.log(ODDS):
+            return f"{WHERE[kind]} it may owe its gain to chance ({gained})"
     if gains["node"].low <= 0:
         return f"it may owe its gain to a few nodes ({gains['node']})"
     return ""
