@@ -134,6 +134,15 @@ def test_what_ray_quotes_or_repeats_is_told_of_all_ranks_that_it_is_about(tmp_pa
     assert {event.rank for event in evidence.log} <= {None}
 
 
+def test_a_node_whose_ray_reports_that_another_process_died_is_not_named(tmp_path):
+    died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+    (tmp_path / "gpu0.log").write_text("\n".join([*RAISED[:-1], died]) + "\n")
+    view = diagnose_job(
+        DiagnosisRequest(places={"logs": tmp_path}, nodes=tuple(NODES), ranks_per_node=PER)
+    )
+    assert not view.diagnosis.culprits
+
+
 def test_an_error_on_all_nodes_whose_lines_name_no_rank_is_the_jobs(tmp_path):
     for node in NODES:
         (tmp_path / f"{node}.log").write_text("\n".join(RAISED) + "\n")
