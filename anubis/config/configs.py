@@ -583,6 +583,8 @@ def find(kind: str, name: str) -> Path:
     """The file that a name or a path on the command line means."""
     if is_path(name):
         path = Path(name)
+        if path.is_dir():
+            raise UnknownNameError(f'"{path}" is a folder: name a file in it')
         if not path.is_file():
             raise UnknownNameError(f'there is no file "{path}"; {_near_path(path, kind)}')
         return path

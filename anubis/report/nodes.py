@@ -57,9 +57,8 @@ class NodeView:
 def headline(views: Sequence[NodeView], cluster: str) -> str:
     counts = Counter(map(standing, views))
     parts = [f"{counts[word]:,} {word}" for word in STANDINGS if counts[word]]
-    return (
-        f"{quantity(len(views), 'node')} of cluster {cluster}: {', '.join(parts) or 'none known'}"
-    )
+    place = f" of cluster {cluster}" if cluster else ""
+    return f"{quantity(len(views), 'node')}{place}: {', '.join(parts) or 'none known'}"
 
 
 def standing(view: NodeView) -> str:

@@ -54,8 +54,7 @@ def read_bytes(path: Path, error: ErrorType, named: str = "", limit: int = MOST_
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except (OSError, ValueError) as cause:
-        reason = getattr(cause, "strerror", None) or cause
-        raise error(f"cannot read {where}: {reason}") from None
+        raise error(f"cannot read {where}: {_reason_unreadable(cause)}") from None
     if len(data) > limit:
         raise error(f"{where} is larger than {limit >> 20} MiB, the most that is read: split it")
     return unpack(data, where, error, limit) if data.startswith(GZIPPED) else data
@@ -123,14 +122,22 @@ def open_unpacked(
     return io.BufferedReader(cast(Any, Bounded(source, file, where, error)), chunk)
 
 
+def _reason_unreadable(cause: OSError | ValueError) -> str:
+    if isinstance(cause, IsADirectoryError):
+        return "it is a folder: name a file in it"
+    if isinstance(cause, PermissionError):
+        return "this user may not read it: ask its owner, or copy it"
+    without_number = "it is not a complete gzip file" if isinstance(cause, OSError) else str(cause)
+    return getattr(cause, "strerror", None) or without_number
+
+
 @contextmanager
 def refuse_unreadable(where: str, error: ErrorType) -> Iterator[None]:
     """Make one sentence of whatever cannot be read or unpacked while the block runs."""
     try:
         yield
     except OSError as cause:
-        reason = cause.strerror or "it is not a complete gzip file"
-        raise error(f"cannot read {where}: {reason}") from None
+        raise error(f"cannot read {where}: {_reason_unreadable(cause)}") from None
     except (EOFError, zlib.error):
         raise error(f"cannot read {where}: it is not a complete gzip file") from None
 

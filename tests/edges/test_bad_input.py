@@ -472,7 +472,8 @@ def test_a_campaign_that_is_over_or_another_verbs_is_not_resumed(near, learned):
         ("--zzz", "no such option: --zzz (see anubis --help)"),
         ("accept --zzz", "no such option: --zzz (see anubis accept --help)"),
         ("accpt", "Did you mean 'accept'?"),
-        ("accept a b", "unexpected extra argument"),
+        ("accept a b", "(b): several nodes are one word, with commas between them (see"),
+        ("risk simulate a b", "unexpected extra argument(s) (b) (see"),
         ("accept --suite", "requires an argument"),
         ("bench describe", "missing argument"),
         ("bench lst", "Did you mean 'list'?"),
@@ -480,6 +481,29 @@ def test_a_campaign_that_is_over_or_another_verbs_is_not_resumed(near, learned):
 )
 def test_a_slip_on_the_command_line_is_one_line_too(near, words, sentence):
     assert_refused(near.run(*words.split()), sentence)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "accept --cluster X",
+        "accept --suite X",
+        "accept --policy X",
+        "keep --keeping X",
+        "risk simulate X",
+        "history import incidents X",
+        "history import csv X --suite s --metric ms=lower --sku x",
+        "watch 4711 --file X",
+    ],
+)
+def test_a_folder_in_the_place_of_a_file_is_called_one(near, words):
+    (near.folder / "dir.yaml").mkdir()
+    done = near.run(*words.replace("X", "./dir.yaml").split())
+    assert done.code in (2, 64)
+    (line,) = done.err.splitlines()
+    assert line.endswith(
+        ('dir.yaml" is a folder: name a file in it', "it is a folder: name a file in it")
+    )
 
 
 @pytest.mark.parametrize("words", ["", "bench"])

@@ -166,7 +166,7 @@ def test_one_reading_is_told_and_a_rise_between_two_is_judged(near):
         ("it", ["clean"] * 3, 60, "3 files of counters"),
         ("it", [], 60, "give --counters FILE as well"),
         (None, ["gone"], None, 'gone": No such file'),
-        (None, ["."], None, "Is a directory"),
+        (None, ["."], None, "it is a folder"),
         (None, ["fabric"], None, 'fabric" holds no counters of ports'),
     ],
 )
