@@ -94,8 +94,8 @@ def _shared_errors(hearing: Hearing) -> Iterator[JobFact]:
 
 
 def _count_ranks(evidence: JobEvidence) -> int:
-    said = {event.rank for event in evidence.log if event.rank is not None}
-    return len(evidence.ranks.nodes or said)
+    speakers = {event.rank for event in evidence.log if event.rank is not None}
+    return len(evidence.ranks.nodes or speakers)
 
 
 def _count_nodes(evidence: JobEvidence) -> int:
@@ -235,11 +235,11 @@ def _first_failure(hearing: Hearing) -> Iterator[JobFact]:
 def _accusers(evidence: JobEvidence) -> frozenset[int]:
     """Ranks whose first error is about others. If a node's lines name no rank and report another
     node, that may be each of its ranks."""
-    said = [first for first, _ in _firsts(evidence) if first.gravity is Gravity.DISTRIBUTED]
-    ranks = {first.rank for first in said if first.rank is not None}
+    reports = [first for first, _ in _firsts(evidence) if first.gravity is Gravity.DISTRIBUTED]
+    ranks = {first.rank for first in reports if first.rank is not None}
     nodes = {
         first.node
-        for first in said
+        for first in reports
         if first.rank is None and peer_node(evidence, first.peer) not in ("", first.node)
     }
     return frozenset(ranks | {rank for rank, node in evidence.ranks.nodes.items() if node in nodes})

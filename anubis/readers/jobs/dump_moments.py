@@ -38,9 +38,9 @@ def overtaken_rank(evidence: JobEvidence) -> tuple[int, int, str] | None:
             best = ended.get(call.communicator, (0, 0, ""))
             ended[call.communicator] = max(best, (call.sequence, call.rank, call.operation))
     for advance in evidence.advances:
-        sequence, other, operation = ended.get(advance.communicator, (0, 0, ""))
+        sequence, faster, operation = ended.get(advance.communicator, (0, 0, ""))
         if advance.enqueued < sequence:
-            return advance.rank, other, f"{operation} {sequence} of {advance.communicator}"
+            return advance.rank, faster, f"{operation} {sequence} of {advance.communicator}"
     return None
 
 

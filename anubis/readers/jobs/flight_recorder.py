@@ -123,10 +123,10 @@ def read_dumps(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
 def _check_one_moment(evidence: JobEvidence) -> JobEvidence:
     """Return the evidence, unless a dump is older than others."""
     if overtaken := overtaken_rank(evidence):
-        rank, other, call = overtaken
+        rank, faster, call = overtaken
         raise EvidenceError(
-            f"the dumps are not of one moment: rank {other} had ended {call} and rank {rank}, which"
-            " is part of it, had not begun it"
+            f"the dumps are not of one moment: rank {faster} had ended {call} and rank {rank},"
+            " which is part of it, had not begun it"
         )
     return evidence
 

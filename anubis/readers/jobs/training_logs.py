@@ -371,8 +371,8 @@ class Reading:
             detail=detail or f"{code}: {remove_numbers(text)}",
             lasted_s=lasted_s,
         )
-        others = self._quoted.get(self._label.process, ())[1:]
-        self.events += [(Speaker(rank=other), "", event) for other in others]
+        also = self._quoted.get(self._label.process, ())[1:]
+        self.events += [(Speaker(rank=rank), "", event) for rank in also]
         self.events.append((speaker, host, event))
         return len(self.events) - 1
 
@@ -510,13 +510,13 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
                 continue  # in an earlier attempt
             spoke, node = places.locate(speaker, host, reading.source)
             log.append(replace(event, rank=spoke, node=node))
-        heard: set[str] = set()
+        named: set[str] = set()
         for speaker in reading.speakers:
             spoke, node = places.locate(speaker, "", reading.source)
             spoken |= set() if spoke is None else {spoke}
-            heard |= {node} - {""}
-        read |= heard
-        if len(heard) > 1:  # a file for the whole job: who is not in it wrote nothing
+            named |= {node} - {""}
+        read |= named
+        if len(named) > 1:  # a file for the whole job: a node that is not in it wrote nothing
             read |= {*placed.nodes.values()}
         if reading.source.node:
             read.add(reading.source.node)
