@@ -119,6 +119,12 @@ def test_of_a_rank_whose_node_reports_another_node_the_launchers_word_names_none
     assert (2, "gpu1") not in named(tmp_path, lines)
 
 
+def test_of_an_error_that_several_wrote_the_launchers_word_names_none(tmp_path):
+    ended = end_of("srun, with a code", 4)
+    assert named(tmp_path, [*RAISED, *ended]) == {(4, "gpu2")}
+    assert named(tmp_path, [*RAISED, *RAISED, *ended]) == set()
+
+
 def test_what_ray_quotes_or_repeats_is_told_of_all_ranks_that_it_is_about(tmp_path):
     every = ",".join(map(str, RANKS))
     quoted = ["Training failed due to worker errors:", f"[Rank {every} Error Snippet]:", *RAISED]

@@ -7,6 +7,7 @@ hides the first (NCCL issue 795). Errors that nine of ten ranks share are the pr
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
@@ -207,6 +208,8 @@ def _first_failure(hearing: Hearing) -> Iterator[JobFact]:
     another one. Of several launchers the earliest counts, if no other is within the error of their
     clocks."""
     evidence = hearing.evidence
+    if _is_repeated(evidence):
+        return
     accusers = _accusers(evidence)
     firsts = [
         ended
@@ -230,6 +233,19 @@ def _first_failure(hearing: Hearing) -> Iterator[JobFact]:
         code=FAILED_FIRST,
         at=ended.at,
     )
+
+
+def _is_repeated(evidence: JobEvidence) -> bool:
+    """Return whether an error that names no rank was written more than once: several ranks have it,
+    and the first one to end is no better than the next."""
+    window = crash_window(evidence)
+    counts = Counter(
+        (event.node, event.detail)
+        for event in evidence.log
+        if event.rank is None and event.gravity in OWN and window.has(event.at)
+        if event.collector is Collector.TRAINING_LOG
+    )
+    return any(count > 1 for count in counts.values())
 
 
 def _accusers(evidence: JobEvidence) -> frozenset[int]:

@@ -199,6 +199,7 @@ class Reading:
     _recent: deque[str] = field(default_factory=lambda: deque(maxlen=6))
     _traces: dict[Speaker, _Trace] = field(default_factory=dict)
     _ended: dict[Speaker, int | None] = field(default_factory=dict)  # its last traceback's event
+    _linked: set[Speaker] = field(default_factory=set)  # their next traceback follows from the last
     _counts: dict[tuple[Speaker, str], int] = field(default_factory=dict)
     _operations: dict[Speaker, str] = field(default_factory=dict)
     _entry: dict[str, str] = field(default_factory=dict)
@@ -234,9 +235,14 @@ class Reading:
             return
         if TRACEBACK in text and "traceback :" not in text:
             chained = self._ended.pop(speaker, None)
+            if speaker not in self._linked:
+                chained = None  # of another process with the same label
+            self._linked.discard(speaker)
             self._traces[speaker] = _Trace(at=self._now(), chained=chained)
             return
-        if self._ended and text.strip() and not text.startswith(CHAINED):
+        if self._ended and text.startswith(CHAINED):
+            self._linked.add(speaker)
+        elif self._ended and text.strip():
             self._ended.pop(speaker, None)
         host = ""
         if "NCCL" in text and (match := NCCL.search(text)):
