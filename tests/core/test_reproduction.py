@@ -254,7 +254,7 @@ def test_where_all_parts_are_well_and_the_whole_is_not_pairs_across_them_name_th
     pairs = [run.step for run in outcome.executions if run.step.workload.benchmark == "pair"]
     pod_of = {node: number for number, pod in enumerate(PODS) for node in pod}
     began = min(step.turn for step in pairs)
-    # rounds in which two pods meet, and the whole does: all, as nothing stands out, or one that fails
+    # rounds in which two pods meet and then all nodes, as nothing stands out, or a round that fails
     assert began == (5 if slow else 2)
     first = [step.participants for step in pairs if step.turn == began]
     crossing = [pair for pair in first if len({pod_of[node] for node in pair}) > 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import heapq
 import json
 import os
 import re
@@ -689,6 +690,9 @@ class MuteLink:
         if method in values and node_id not in self.cut:
             self._hear(lambda: hearer(Answer(number=0, value=values[method])))
 
+    def echo(self, hearer: Any) -> None:
+        self._hear(lambda: hearer(Answer(number=0)))
+
     def join(self, *_: object) -> None: ...
 
     start_agent = dismiss = close = join
@@ -717,6 +721,91 @@ def test_nodes_that_are_silent_together_are_lost_in_one_breath(mute: RayExecutor
     while not (events := mute.wait(mute.now() + 0.05)) or isinstance(events[0], Started):
         pass
     assert [event.node for event in events if isinstance(event, NodeLost)] == ["n0", "n1", "n2"]
+
+
+def test_agents_that_start_one_after_the_other_are_waited_for_until_no_more_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each takes 40 s, all three two minutes, where one may take a minute."""
+    now, pending = [0.0], list[Any]()
+
+    class SlowLink(MuteLink):
+        def ask(self, hearer: Any, node_id: str, method: str, *_: object, group: str) -> None:
+            described = machine.describe("127.0.0.1", {}), "/nowhere"
+            pending.append(lambda: hearer(Answer(number=0, value=described)))
+
+    def take_in(executor: RayExecutor, patience_s: float) -> None:
+        now[0] += 40.0
+        if len(pending) > 1:  # the last one never starts
+            pending.pop(0)()
+
+    monkeypatch.setattr(ray_cluster, "RayLink", SlowLink)
+    monkeypatch.setattr(ray_cluster.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(RayExecutor, "_take_in", take_in)
+    executor = RayExecutor("anywhere", programs_in(tmp_path), parse)
+    assert executor.absent() == {"n2": "no agent started on it within 60 s"}
+
+
+class BusyLink(MuteLink):
+    """Ray's process takes a while for each request, one after the other, on a clock of its own."""
+
+    takes_s = 0.06
+    runs_s = 60.0
+    now = 1000.0
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.joined = Joined(records=[record(f"n{i}", f"10.0.0.{i}") for i in range(300)])
+        self.free_at = 0.0
+        self.coming: list[tuple[float, int, Any]] = []
+
+    def answer(self, hearer: Any, value: object, after_s: float = 0.0) -> None:
+        self.free_at = max(self.free_at, BusyLink.now) + self.takes_s
+        place = len(self.coming)
+        heapq.heappush(self.coming, (self.free_at + after_s, place, lambda: hearer(value)))
+
+    def ask(self, hearer: Any, node_id: str, method: str, *arguments: object, group: str) -> None:
+        described = machine.describe("127.0.0.1", {}), "/nowhere"
+        value = {"describe": described, "run": b"{}"}.get(method)
+        if node_id not in self.cut:
+            self.answer(hearer, Answer(number=0, value=value), self.runs_s * (method == "run"))
+
+    def echo(self, hearer: Any) -> None:
+        self.answer(hearer, Answer(number=0))
+
+    def let_pass(self, patience_s: float) -> None:
+        """The time until the next answer, or all of this."""
+        until = BusyLink.now + patience_s
+        if self.coming and self.coming[0][0] <= until:
+            BusyLink.now, _, answer = heapq.heappop(self.coming)
+            answer()
+        else:
+            BusyLink.now = until
+
+
+@pytest.mark.parametrize("cut", [(), ("10.0.0.7:1",)])
+def test_agents_that_wait_for_a_busy_driver_are_not_silent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cut: tuple[str, ...]
+) -> None:
+    """Orders to all of them take 18 s, a ping of all as long, and 12 s of silence are too many."""
+    monkeypatch.setattr(ray_cluster, "RayLink", BusyLink)
+    monkeypatch.setattr(ray_cluster.time, "monotonic", lambda: BusyLink.now)
+    monkeypatch.setattr(RayExecutor, "_take_in", lambda self, s: self._link.let_pass(s))
+    executor = RayExecutor("anywhere", programs_in(tmp_path), parse)
+    monkeypatch.setattr(executor, "now", lambda: BusyLink.now)
+    executor._link.cut.update(cut)
+    for node in executor.nodes():
+        executor.launch(Launch(step=step_of("sleeps", node.name), attempt=1))
+    ended, lost, until = 0, list[str](), BusyLink.now + 300
+    while BusyLink.now < until and ended + len(lost) < 300:
+        for event in executor.wait(until):
+            ended += isinstance(event, Measured | Failed)
+            lost += [event.node] if isinstance(event, NodeLost) else []
+    assert (ended, lost) == (300 - len(cut), ["n7"] * len(cut))
+
+
+def test_all_agents_are_of_one_class_which_ray_sends_once() -> None:
+    assert ray_process.agent_kind() is ray_process.agent_kind()
 
 
 def test_a_driver_that_was_stopped_takes_nobody_for_silent(

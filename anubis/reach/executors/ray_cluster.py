@@ -3,7 +3,8 @@
 Every answer of an agent arrives in one queue; nothing here waits for a particular node, because a
 node that falls silent keeps a plain Ray call hanging for minutes. Silence is measured instead: an
 agent that is needed is pinged, and is lost when it does not answer. If one is silent, all are
-pinged, so that it is known whether it is alone.
+pinged, so that it is known whether it is alone. Ray takes a millisecond or two for each request, so
+that of thousands of agents few are pinged at a time, and no silence counts while Ray is behind.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from heapq import nsmallest
 from importlib.metadata import distribution
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -51,15 +54,19 @@ from anubis.reach.executors.ray_link import Answer, RayLink, safe_place
 from anubis.reach.executors.ray_start import StartedRay
 from anubis.reach.executors.start_settings import Program, Rendezvous, StartSettings
 
-START_DEADLINE_S = 60.0  # for an agent: a cold disk reads a Python and a Ray
+START_DEADLINE_S = 60.0  # since the last agent that started: a cold disk reads a Python and a Ray
 GPU_PATIENCE_S = 30.0  # those of a campaign that just ended are free by then
 LEAST_TAKEN = 1e-3  # Ray hands out ten-thousandths
 GATHER_EVERY_S = 0.3  # between questions to Ray, whose nodes join within seconds
-PING_EVERY_S = 3.0  # an agent that fell silent is known within seconds
+PING_EVERY_S = 3.0  # an agent that fell silent is known within seconds; later if there are many
+PINGS_A_SECOND = 100.0  # each takes Ray more than a millisecond
 SILENCE_S = 12.0  # four pings
+PINGS_AT_ONCE = 256  # not answered, nor silent yet: half a second of work for Ray
+BEHIND_S = 1.0  # an echo takes milliseconds; from here on, Ray is behind with its requests
+MOST_BEHIND_S = 180.0  # orders to 50,000 nodes take two minutes; a Ray that is frozen takes longer
 GROUP_GRACE_S = 5.0  # after the first participant failed, for the others to say why they did
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2  # the guardians kill first
-GOODBYE_S = 2.0  # the next agent clears away what is left
+GOODBYE_S = 5.0  # the next agent clears away what is left
 UNKNOWN_SKU = "unknown"
 DRIVER_RESOURCE = "anubis_driver"  # marks a Ray node where only the operator sits
 
@@ -149,6 +156,8 @@ class RayExecutor:
         self._agents: dict[str, AgentHandle] = {}
         self._clock = SteadyClock()
         self._tended_at = time.monotonic()
+        self._echo_sent_at: float | None = None  # None: the last one came back
+        self._echoed_at = 0.0
         self._closed = False
         self._staging, self._staged = newly_staged(programs.values())
         try:
@@ -249,7 +258,7 @@ class RayExecutor:
 
     def _say_goodbye(self) -> None:
         """Let agents remove the programs; the next agent does it for those that cannot."""
-        leaving = [a for a in self._agents.values() if a.machine and not a.lost and not a.awaited]
+        leaving = [a for a in self._agents.values() if a.machine and not a.lost and not a.busy]
         for agent in leaving:
             self._ask(agent, lambda *_: None, "clear_away")
         until = time.monotonic() + GOODBYE_S
@@ -410,9 +419,12 @@ class RayExecutor:
         for agent in starting:
             self._link.start_agent(agent.node_id, agent.address, agent.gpus)
             self._ask(agent, partial(self._handle_description, agent), "describe")
-        began = time.monotonic()
+        moved_at, started = time.monotonic(), 0
         while starting := [agent for agent in starting if not (agent.machine or agent.lost)]:
-            waited_s = START_DEADLINE_S if self._link.broken else time.monotonic() - began
+            before, started = started, sum(bool(agent.machine) for agent in self._agents.values())
+            if started > before:  # thousands take longer than one
+                moved_at = time.monotonic()
+            waited_s = START_DEADLINE_S if self._link.broken else time.monotonic() - moved_at
             for agent in starting:
                 self._give_up_start(agent, waited_s)
             self._take_in(0.5)
@@ -482,29 +494,46 @@ class RayExecutor:
                 self._kill_rest(running)
         present = [agent for agent in self._agents.values() if not agent.lost]
         in_doubt = any(agent.is_silent(now, PING_EVERY_S) for agent in present)
+        listened_to = [agent for agent in present if agent.busy or in_doubt]
         for agent in present:
-            self._listen_to(agent, now, in_doubt=in_doubt)
+            if not (agent.busy or in_doubt):
+                agent.silent_since = None
+        seldom_s = max(PING_EVERY_S, len(listened_to) / PINGS_A_SECOND)
+        self._ping(listened_to, now, every_s=PING_EVERY_S if in_doubt else seldom_s)
         self._lose_silent(present, now)
 
     def _allow_for_gap(self, now: float) -> None:
-        """Extend deadlines by the time in which this driver was stopped or suspended: no agent
-        could answer it."""
+        """Extend deadlines by the time in which this driver was stopped or suspended, or Ray was
+        behind: no agent could answer."""
         gap_s, self._tended_at = now - self._tended_at, now
-        if gap_s > INATTENTIVE_S:
+        if gap_s > INATTENTIVE_S or self._is_ray_behind(now):
             for agent in self._agents.values():
                 agent.silent_since = agent.silent_since and agent.silent_since + gap_s
             for running in self._running.values():
                 running.end_by = running.end_by and running.end_by + gap_s
 
-    def _listen_to(self, agent: AgentHandle, now: float, *, in_doubt: bool) -> None:
-        if not (agent.busy or in_doubt):
-            agent.silent_since = None
-            return
-        if not agent.pinging and now - agent.pinged_at > PING_EVERY_S:
+    def _is_ray_behind(self, now: float) -> bool:
+        """True if Ray's process has earlier requests than the last echo to carry out."""
+        if self._echo_sent_at is None and now - self._echoed_at > BEHIND_S:
+            self._echo_sent_at = now
+            self._link.echo(self._handle_echo)
+        waited_s = 0.0 if self._echo_sent_at is None else now - self._echo_sent_at
+        return BEHIND_S < waited_s < MOST_BEHIND_S
+
+    def _handle_echo(self, _: Answer) -> None:
+        self._echo_sent_at, self._echoed_at = None, time.monotonic()
+
+    def _ping(self, agents: Iterable[AgentHandle], now: float, *, every_s: float) -> None:
+        """Ping those that were not pinged for the longest, as many as may wait for an answer."""
+        waiting = [agent for agent in agents if agent.pinging]
+        places = PINGS_AT_ONCE - sum(now - agent.pinged_at < PING_EVERY_S for agent in waiting)
+        rested = (
+            agent for agent in agents if not agent.pinging and now - agent.pinged_at > every_s
+        )
+        for agent in nsmallest(max(0, places), rested, key=attrgetter("pinged_at")):
             agent.pinging, agent.pinged_at = True, now
+            agent.silent_since = now if agent.silent_since is None else agent.silent_since
             self._ask(agent, partial(self._handle_ping, agent), "ping")
-        if agent.pinging and agent.silent_since is None:
-            agent.silent_since = now
 
     def _lose_silent(self, present: Iterable[AgentHandle], now: float) -> None:
         """Lose all silent agents together, once those that may be silent as well had the time to

@@ -96,11 +96,18 @@ class ListNodes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Echo:
+    """What comes back at once, after all requests before it."""
+
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dismiss:
     node_id: str
 
 
-Request = StartAgent | AskAgent | ListNodes | Dismiss
+Request = StartAgent | AskAgent | ListNodes | Echo | Dismiss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +218,9 @@ class RayLink:
     def list_nodes(self, hearer: Hearer) -> None:
         """Ask for Ray's records of the nodes, as they are now."""
         self._tell(ListNodes(number=self._expect(hearer)))
+
+    def echo(self, hearer: Hearer) -> None:
+        self._tell(Echo(number=self._expect(hearer)))
 
     def dismiss(self, node_id: str) -> None:
         self._tell(Dismiss(node_id=node_id))

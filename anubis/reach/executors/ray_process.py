@@ -17,6 +17,7 @@ import sys
 import threading
 import zipfile
 from concurrent.futures import Future
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from anubis.reach.executors.ray_link import (
     Answer,
     AskAgent,
     Dismiss,
+    Echo,
     Join,
     Joined,
     ListNodes,
@@ -72,6 +74,8 @@ class Correspondent:
                 self._ask(request)
             case ListNodes(number=number):
                 self.send(Answer(number=number, value=records()))
+            case Echo(number=number):
+                self.send(Answer(number=number))
             case Dismiss(node_id=node_id) if node_id in self._agents:
                 handle = self._agents[node_id]  # aside, because a frozen head never answers
                 threading.Thread(target=dismiss, args=(handle,), daemon=True).start()
@@ -182,22 +186,29 @@ def records() -> list[dict[str, Any]]:
 def actor_on(request: StartAgent, package: Any, digest: str) -> Any:
     """Start an agent; it has the node's GPUs from Ray for as long as it lives, so that no other job
     runs beside it."""
-    import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # nodes need no Anubis: its code travels in the actor
-    for module in (agent_module, forked_python, guardian, machine, other_gpus, own_folder):
-        ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    # two groups of threads, so that it answers while programs run; ray's types know nothing of it
-    groups: Any = {"concurrency_groups": {"control": PROGRAMS_AT_ONCE, "work": PROGRAMS_AT_ONCE}}
-    kind = ray.remote(**groups)(agent_module.Agent)
-    source = Path(guardian.__file__).read_text()
+    kind, source = agent_kind()
     return kind.options(
         num_cpus=0,
         num_gpus=request.gpus,
         max_restarts=0,
         scheduling_strategy=NodeAffinitySchedulingStrategy(request.node_id, soft=False),
     ).remote(source, request.address, package, digest, session_folder)
+
+
+@cache
+def agent_kind() -> tuple[Any, str]:
+    """Return the class of all agents for Ray, and the guardian's source. Ray sends a class to its
+    head once, however many agents there are."""
+    import ray
+
+    # nodes need no Anubis: its code travels in the actor
+    for module in (agent_module, forked_python, guardian, machine, other_gpus, own_folder):
+        ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    # two groups of threads, so that it answers while programs run; ray's types know nothing of it
+    groups: Any = {"concurrency_groups": {"control": PROGRAMS_AT_ONCE, "work": PROGRAMS_AT_ONCE}}
+    return ray.remote(**groups)(agent_module.Agent), Path(guardian.__file__).read_text()
 
 
 def dismiss(handle: Any) -> None:
