@@ -172,7 +172,7 @@ def usage_sentence(error: Any) -> str:
         return ""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "anubis"
-    takes_nodes = context and any(each.name == "nodes" for each in context.command.params)
+    takes_nodes = context and any(parameter.name == "nodes" for parameter in context.command.params)
     if takes_nodes and "extra argument" in message:
         message += ": several nodes are one word, with commas between them"
     return f"{message[0].lower()}{message[1:]} (see {path} --help)"
