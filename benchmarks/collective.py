@@ -31,7 +31,7 @@ BENCHMARK = contract.Benchmark(
 
 def measure(report: contract.Report, operations: str, bytes: str, samples: int) -> None:
     if alone():
-        raise contract.NotApplicable("a group of one rank has nobody to talk to")
+        raise contract.NotApplicable("a group of one rank has no other rank to talk to")
     measure_group(report, operations, bytes, samples)
 
 

@@ -74,7 +74,7 @@ def result_of(output: Output) -> Diagnosed:
     except contract.Unmeasured as nothing:
         raise contract.Unmeasured(
             f'{nothing}; it ended with {output.exit_code} and said "{output.last_words()}": is '
-            "nv-hostengine running, and is nobody else diagnosing?"
+            "nv-hostengine running, and is no other diagnosis running?"
         ) from None
     if result.runtime_error:
         raise contract.Unmeasured(f'dcgmi diag said "{result.runtime_error[:300]}"')

@@ -58,7 +58,7 @@ def measure(report: contract.Report, sizes: str, receivers: int, samples: int) -
 
     chosen = contract.sizes("sizes", sizes)
     if alone():
-        raise contract.NotApplicable("one rank has nobody to send to")
+        raise contract.NotApplicable("one rank has no other rank to send to")
     with join_ranks(report) as group:
         nodes = ranks_by_node(group)
         report.note(**group.facts())

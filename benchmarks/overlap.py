@@ -34,7 +34,7 @@ BENCHMARK = contract.Benchmark(
             "slowdown",
             "1",
             "time beside the other over time alone, of compute and of communication",
-            ceiling="1, where the two share nothing",
+            ceiling="1 if the two share nothing",
         ),
         contract.higher(
             "tflops",

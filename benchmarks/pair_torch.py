@@ -69,7 +69,7 @@ def measure(report: contract.Report, sizes: str, samples: int, shift: int, rails
 
     chosen = contract.sizes("sizes", sizes)
     if alone():
-        raise contract.NotApplicable("one rank has nobody to send to")
+        raise contract.NotApplicable("one rank has no other rank to send to")
     os.environ.setdefault(MNNVL, BY_NETWORK)  # else the way depends on which two nodes meet
     if shift:
         os.environ.update(BY_OWN_NICS)
@@ -158,7 +158,7 @@ def processes() -> int:
 
     count = gpus()
     if count == 1:
-        raise contract.NotApplicable("one GPU alone has nobody to send to: launch it on two nodes")
+        raise contract.NotApplicable("one GPU has no other to send to: launch it on two nodes")
     return 2
 
 

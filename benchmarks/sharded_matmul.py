@@ -59,7 +59,7 @@ def measure(report: contract.Report, size: int, samples: int) -> None:
     from kit.group import join_ranks, slowest_times
 
     if alone():
-        raise contract.NotApplicable("one rank has nobody to share a product with")
+        raise contract.NotApplicable("one rank has no other rank to share a product with")
     with join_ranks(report) as group:
         kind = group.device.type
         n = size or (8192 if kind == "cuda" else 768)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -38,6 +40,25 @@ def parsed(source: str) -> list[ast.AST]:
     """All nodes of the syntax tree that are a function or a class."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     return [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+
+
+# Persons where there are only things, and turns of phrase that no native speaker uses.
+ODD = re.compile(r"\b(tells|hears) of\b|\bnobody (answers|measures|reports|says)\b", re.IGNORECASE)
+
+
+def texts() -> Iterator[Path]:
+    """All tracked programs, pages and settings, but neither tests nor recorded results."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        is_read = not name.startswith(("tests/", "docs/results/", "docs/reference/"))
+        if (
+            is_read
+            and (file := ROOT / name).is_file()
+            and file.suffix in ("", ".py", ".md", ".yaml")
+        ):
+            yield file
 
 
 def functions(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -94,6 +115,12 @@ def test_a_function_is_called_by_a_verb_or_by_what_it_returns():
     found = set().union(*named.values())
     assert not found - TO_RENAME - CALLBACKS, {f.name: n for f, n in named.items() if n}
     assert not TO_RENAME - found, "strike out what has been renamed"
+
+
+def test_things_are_no_persons():
+    assert ODD.search("no agent: nobody reports gpu_use")
+    odd = {file: ODD.findall(file.read_text(errors="replace")) for file in texts()}
+    assert not {str(file.relative_to(ROOT)): found for file, found in odd.items() if found}
 
 
 @pytest.mark.parametrize("docstring", ["What it is.", "of a node", "Whether n1 runs", "By name."])

@@ -175,7 +175,7 @@ class RayCluster(_Nodes):
             if (self.start == "kubernetes") != (self.start_pod is not None):
                 raise ValueError('"start: kubernetes" and "start_pod" with an image go together')
             if self.start == "kubernetes" and self.start_options:
-                raise ValueError('"start_options" is for ssh and srun: "start_pod" says of a pod')
+                raise ValueError('"start_options" is for ssh and srun; pods have "start_pod"')
             if self.ports and len(port_range(self.ports)) < PORTS_AT_LEAST:
                 raise ValueError(f"ports: {self.ports} has fewer than {PORTS_AT_LEAST}")
         else:

@@ -104,7 +104,7 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "what", view.evidence.stall.sentence
     if diagnosis.culprits:
         yield (
-            "who",
+            "culprit",
             "; ".join(_culprit_names(diagnosis.culprits[:4])) + _count_more(diagnosis.culprits),
         )
     if diagnosis.likeliest:
@@ -274,7 +274,7 @@ class FactLine:
     kind: FactKind
     whom: WhomFields
     peer: WhomFields | None
-    """The other end, where one reports the other."""
+    """The other end, if one end reports the other."""
     code: str
     """The code of the line or rule that says so: `xid-79`."""
     evidence: str

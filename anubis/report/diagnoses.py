@@ -111,7 +111,7 @@ class DiagnosedLine:
     cluster: str
     job: str
     at: float
-    """When the job ended, or since when it stands still."""
+    """When the job ended, or when it stalled."""
     headline: str
     code: str
     """The code of the cause; empty: nothing is wrong, or the cause is unknown."""

@@ -36,9 +36,9 @@ class NodeCheckLine:
     node: str
     state: Literal["good", "bad"]
     found: str
-    """Its Python, Ray and address; "" where nothing answered."""
+    """Its Python, Ray and address; "" if nothing answered."""
     lacks: list[LackFields]
-    """What stands in the way of a campaign there."""
+    """Reasons why no campaign can run there."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ class PartName:
     kind: str
     name: str
     other: str | None
-    """The other end, where the part lies between two."""
+    """The other end of a part between two nodes or switches."""
 
 
 @dataclass(frozen=True, kw_only=True)

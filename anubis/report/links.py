@@ -110,7 +110,7 @@ class BetweenLine:
     suspects: Sequence[SuspectedPart]
     """Parts that were blamed or doubted, and that no later campaign crossed."""
     bad_links: Sequence[BadLink]
-    """Nodes that do badly together, where no topology is known."""
+    """Nodes that do badly together, if no topology is known."""
     together: Sequence[TogetherMeasured]
     """Programs that need several nodes."""
 

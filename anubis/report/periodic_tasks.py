@@ -45,7 +45,7 @@ class PeriodicTaskLine:
     """When it was due last; null: it was never done."""
     began: float | None
     ended: float | None
-    """null: it runs, or whoever did it died and the next turn takes it up."""
+    """null: it runs, or its process died and the next turn takes it up."""
     end: Literal["done", "unchanged", "proposed", "failed"] | None
     """unchanged: nothing was worth doing; proposed: a person decides."""
     sentence: str

@@ -296,7 +296,7 @@ class RiskLine:
     status: Mapping[str, float | None]
     """What the model knows of the node."""
     attributes: Mapping[str, str | float]
-    """What was told of the node."""
+    """What an import said of the node."""
 
 
 def node_lines(

@@ -336,7 +336,7 @@ class LookLine:
     cluster: str
     job: str
     answer: LookAnswer
-    """The exit code follows it: 1 for named, 0 for nobody, 2 for unknown."""
+    """The exit code follows it: 1 if a node is named, 0 if none is, 2 if unknown."""
     headline: str
     """The first line of the terminal."""
     nodes: int

@@ -186,7 +186,7 @@ def _verdicts(snapshot: Snapshot) -> GaugeMetricFamily:
 
 def _held_nodes(snapshot: Snapshot) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
-        "anubis_nodes_held", "Nodes that a campaign measures now", labels=["cluster"]
+        "anubis_nodes_held", "Nodes that are measured now", labels=["cluster"]
     )
     for cluster, glance in snapshot.clusters.items():
         family.add_metric([cluster], sum(node.hold is not None for node in glance.nodes))

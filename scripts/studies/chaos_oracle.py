@@ -77,7 +77,7 @@ class Oracle:
             self.repair_begun.add(node)
 
     def tell_closed(self) -> None:
-        """A person accepts what is out at the turn that hears of it."""
+        """A person accepts what is out at the turn that reads it."""
         with self.lock:
             self._closed_at, self.accepted = time.time(), len(self.counted())
 

@@ -1,6 +1,6 @@
 """A Slurm of simulated nodes: `sinfo`, `squeue` and `scontrol` answer as Slurm's own do, jobs come
-and go, people drain nodes, racks lose power, and for a while it lies. It asserts nothing: whoever
-listens hears of each order and of each test.
+and go, people drain nodes, racks lose power, and for a while it lies. It asserts nothing: it
+reports each order and each test to its listener.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_a_node_that_fell_silent_is_named_by_what_it_no_longer_reports():
 
 def test_all_fits_on_80_columns_and_only_commands_may_be_longer():
     telemetry = faulty(replace(healthy(), nodes=tuple(f"gpu-node-rack17-{i:04}" for i in range(8))))
-    shown = text(viewed(telemetry, remarks=("nobody reports pfc_tx; it needs an exporter " * 3,)))
+    shown = text(viewed(telemetry, remarks=("no node reports pfc_tx; it needs an exporter " * 3,)))
     lines = [line for line in shown.splitlines() if "anubis " not in line]
     assert max(map(len, lines)) <= 80
 

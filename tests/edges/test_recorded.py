@@ -125,7 +125,7 @@ def test_what_is_missing_is_said(read):
     remarks = read(LONG + f"{START},n1,gpu_duty,5\n{START + 1},n1,gpu_duty,5\n,n1,gpu_duty,5\n")
     rows, pfc = remarks.remarks
     assert rows == "1 of 3 rows name no node or no time, and are left out"
-    assert pfc.startswith("nobody reports pfc_tx; it needs node_exporter with --collector.ethtool")
+    assert pfc.startswith("no node reports pfc_tx; it needs node_exporter with --collector.ethtool")
 
 
 def test_one_wrong_time_does_not_stretch_the_grid(read):

@@ -53,7 +53,7 @@ def _sentence(suspicion: Suspicion) -> str:
 
 RULES = (
     InferenceRule(
-        name="who answers nobody",
+        name="nodes that answer no other",
         needs=frozenset({Collector.REACH}),
         gives=frozenset({FactKind.UNREACHABLE}),
         infer=_unreachable_nodes,

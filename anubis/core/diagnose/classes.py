@@ -34,7 +34,7 @@ class ErrorClass:
     """A regular expression that it matches as well. The groups peer, device and rank are told."""
     gravity: Literal["critical", "distributed", "application", "mismatch", "memory", "loss", "note"]
     """Critical: broken hardware, here. Distributed: between two. Application: the program or the
-    hardware, a repeat tells. Mismatch: ranks called different collectives, nobody is blamed.
+    hardware, a repeat tells. Mismatch: ranks called different collectives, no rank is blamed.
     Memory: too little of it. Loss: not a number. Note: no cause."""
     means: str
     """The meaning in a few words."""

@@ -24,10 +24,10 @@ class DiagnosisPolicy(CurePolicy):
     """What each kind of fault is called in this site's incidents, as in configs/watching/."""
     topology: str = ""
     """The fabric between its nodes: a file, or an example under configs/topologies/. Default: that
-    of the last campaign that measured it, where the history is asked."""
+    of the last campaign that measured it, if the history is asked."""
     silent_s: float = 600.0
-    """A running job whose logs (of {job}) say nothing for so long stands still, and is diagnosed;
-    of one that wrote on after all, twice as long. 0: silence says nothing."""
+    """A running job is stalled, and is diagnosed, if its logs (of {job}) are silent for so long;
+    twice as long, if it wrote on after an earlier silence. 0: silence is no sign of a stall."""
     zone: str = "UTC"
     """The time zone of log lines that name none, such as Europe/Berlin. A zone that a line names is
     believed."""

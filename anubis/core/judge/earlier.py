@@ -1,7 +1,7 @@
 """What earlier campaigns of the same workload showed of a scatter, as a prior for today's.
 
-Campaigns may differ more than their degrees of freedom explain. How much they do says what an
-earlier one tells of the next: an inverse gamma distribution is fitted to their variances (Smyth
+Campaigns may differ more than their degrees of freedom explain. How much they do says how well
+an earlier one predicts the next: an inverse gamma distribution is fitted to their variances (Smyth
 2004, section 6.2). Few campaigns do not show this well, so all together count no more than two
 fleets of eight.
 """

@@ -94,7 +94,7 @@ class KeepingPolicy:
     away_s: float = 300.0
     """A node that does not answer its orchestrator for longer has to prove itself again."""
     tries: int = 3
-    """Number of tests in a row without an answer after which a person hears of it."""
+    """Number of tests in a row without an answer after which a person is told."""
     pause_s: float = 600.0
     """The pause between two such tests; it doubles every time, to a day at most."""
     resent_s: float = 60.0
@@ -110,8 +110,8 @@ class KeepingPolicy:
     """The file under configs/diagnosis/ by which jobs that ended or make no progress are diagnosed.
     Without it, they are not."""
     notify: str = ""
-    """The file under configs/notifiers/ that says how people hear what the keeper did. Without it,
-    they do not."""
+    """The file under configs/notifiers/ by which people are told what the keeper did. Without it,
+    they are not."""
     sweep: SweepTask | None = None
     """When idle nodes are swept. Without it, never."""
     criteria: CriteriaTask | None = None

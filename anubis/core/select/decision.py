@@ -253,7 +253,7 @@ def _bearable_risk(
         return policy.p0, "by the policy"
     lost_s = expected_loss_s(horizon_s(event, policy))
     return break_even(sum(outlook.durations_s), lost_s), (
-        "where an incident is expected to cost what the whole suite does"
+        "at which an incident is expected to cost as much as the whole suite"
     )
 
 

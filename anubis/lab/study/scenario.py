@@ -188,7 +188,7 @@ class Scenario:
     """What the Selector knows: the truth, or what a model learned from the past, named (cox-time,
     exponential …) or the best of them."""
     past_days: float = 90.0
-    """How long a simulated past such a model learns from, where the history has none."""
+    """Length of the simulated past from which such a model learns if the history has none."""
     repair: RepairTimes = field(default_factory=RepairTimes)
     """How long repairs take."""
     shows_h: float | None = None

@@ -66,7 +66,7 @@ class PodSettings:
     image: str
     """The image with Anubis' programs, Ray and torch: of the same versions as here."""
     runtime_class: str = ""
-    """Its `runtimeClassName`, where the GPUs' runtime is not the default one: `nvidia`."""
+    """Its `runtimeClassName`, if the GPUs' runtime is not the default one: `nvidia`."""
     pull_secret: str = ""
     """The secret with which the image is pulled, in the namespace of the pods."""
     privileged: bool = True

@@ -21,7 +21,7 @@ from anubis.reach.orchestrators.orchestrator_settings import (
 from anubis.reach.orchestrators.site_commands import run_command
 from anubis.text import hostlist
 
-UNSEEN = "unseen"  # a job that may run where nobody answers
+UNSEEN = "unseen"  # a job that may run on a node that does not answer
 
 
 SHELLS_ELSEWHERE = ("ssh", "pdsh", "clush", "sh", "bash")  # what they get is read by a shell

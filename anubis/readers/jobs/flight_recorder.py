@@ -50,7 +50,7 @@ _PAIR = re.compile(r"(\d{1,7})(?:->|<-)(\d{1,7})")
 class GroupConfig:
     name: str
     description: str
-    ranks: tuple[int, ...]  # empty: nobody says
+    ranks: tuple[int, ...]  # empty: not recorded
 
 
 @dataclass(frozen=True, kw_only=True)

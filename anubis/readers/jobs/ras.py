@@ -428,8 +428,8 @@ def _standing(reports: Sequence[RasReport]) -> tuple[str, tuple[Advance, ...]]:
     if len(behind) > 1:
         ranks = ", ".join(map(str, sorted(behind)[:4]))
         more = f" and {len(behind) - 4} more" if len(behind) > 4 else ""
-        why = f"ranks {ranks}{more} launched less than others, and for which of them the others"
-        return f"RAS: {why} wait is not known: it counts no sends and receives", ()
+        why = f"ranks {ranks}{more} launched less than the others, but not which of them the others"
+        return f"RAS shows that {why} wait for: it counts no sends and receives", ()
     return "", advances
 
 

@@ -27,7 +27,7 @@ from anubis.readers.tables.intake import ForeignTable, SeriesName
 from anubis.readers.tables.plans import ASSUMED_S, execution, phase, step
 from anubis.text.wording import names, quantity
 
-VERSION = "csv"  # nobody says which version of what program measured
+VERSION = "csv"  # the program that measured, and its version, are unknown
 NAMED = 3  # metrics in a sentence
 
 

@@ -36,7 +36,7 @@ class TableMapping:
     metrics: tuple[MetricSpec, ...] = ()
     """Those to take, of all that the table has; without any, the table says what they are."""
     sku: str = ""
-    """The kind of all nodes, where no column says it."""
+    """The kind of all nodes, if no column has it."""
 
     @classmethod
     def of(cls, columns: Iterable[str], metrics: Iterable[str] = (), *, sku: str = "") -> Self:

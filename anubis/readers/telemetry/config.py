@@ -21,7 +21,7 @@ PAPER = (  # the seven that Minder looks at, by what is told of them
     *("pfc_tx", "cpu_use", "gpu_duty", "gpu_power", "gpu_graphics", "gpu_tensor"),
     "nvlink_throughput",
 )
-# that are asked for where nobody says which: faults that move none of those seven move these
+# that are asked for by default: faults that move none of those seven move these
 ORDER = (*PAPER, "throughput", "memory_use", "gpu_memory", "disk_use", "send_queue")
 PLACES = {"nodes", "by", "of", "recent", "rate"}  # in a query, each behind a $
 _PLACE = re.compile(r"\$(\w*)")
@@ -55,7 +55,7 @@ class MetricSettings:
     worst: Literal["", "min", "max"] = ""
     """The worst of several devices. Default: `max` if a fault shows as a high value, else `min`."""
     needs: str = ""
-    """What has to run on the nodes, told where nobody reports the metric."""
+    """What has to run on the nodes; named if no node reports the metric."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.metric):

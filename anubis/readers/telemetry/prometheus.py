@@ -133,7 +133,7 @@ class Prometheus:
         remarks += [
             remark
             for remark in silences(telemetry, self._settings)
-            if not any(remark.startswith(f"nobody reports {name}") for name in collected.failures)
+            if not any(remark.startswith(f"no node reports {name}") for name in collected.failures)
         ]
         return PulledTelemetry(telemetry=telemetry, remarks=tuple(remarks))
 

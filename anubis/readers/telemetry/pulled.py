@@ -45,7 +45,7 @@ def silences(telemetry: Telemetry, settings: TelemetrySettings) -> list[str]:
         if not by_node.any():
             needs = settings.settings_of(metric.name).needs
             remarks.append(
-                f"nobody reports {metric.name}" + (f"; it needs {needs}" if needs else "")
+                f"no node reports {metric.name}" + (f"; it needs {needs}" if needs else "")
             )
         elif not by_node.all():
             missing = [name for name, has in zip(names, by_node, strict=True) if not has]
