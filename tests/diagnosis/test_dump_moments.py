@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anubis.core.diagnose.analyst import JobTrouble
 from anubis.core.diagnose.diagnostician import DiagnosisAnswer
 from anubis.operations.diagnose import diagnose_job
 from anubis.operations.requests import DiagnosisRequest
@@ -44,12 +46,16 @@ def write_dump(folder, rank, *, launched, ended, at, written):
     os.utime(path, (written, written))
 
 
-def named(folder):
+def diagnosed(folder):
     nodes = tuple(f"n{rank}" for rank in RANKS)
     view = diagnose_job(DiagnosisRequest(places={"dumps": folder}, nodes=nodes, ranks_per_node=1))
     if view.diagnosis.answer is DiagnosisAnswer.NOTHING:
         raise AssertionError("dumps never show that a job moves")
-    return {whom.rank for whom in view.diagnosis.culprits}
+    return view.diagnosis
+
+
+def named(folder):
+    return {whom.rank for whom in diagnosed(folder).culprits}
 
 
 def write_hang(folder, absent, collective, at, ranks=RANKS):
@@ -57,6 +63,16 @@ def write_hang(folder, absent, collective, at, ranks=RANKS):
         launched = collective - (rank in absent)
         written = at + TIMEOUT_S + 1
         write_dump(folder, rank, launched=launched, ended=collective - 1, at=at, written=written)
+
+
+@pytest.mark.parametrize("absent", range(1, len(RANKS)))
+def test_a_job_hangs_however_many_ranks_are_absent_and_only_a_minority_is_named(absent, tmp_path):
+    write_hang(tmp_path, set(range(absent)), 77, NOW)
+    diagnosis = diagnosed(tmp_path)
+    assert diagnosis.trouble is JobTrouble.HUNG
+    is_minority = 2 * absent < len(RANKS)
+    assert {whom.rank for whom in diagnosis.culprits} == set(range(absent if is_minority else 0))
+    assert diagnosis.answer is (DiagnosisAnswer.NAMED if is_minority else DiagnosisAnswer.UNKNOWN)
 
 
 @settings(max_examples=12)

@@ -11,6 +11,7 @@ from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.communication import is_waiting
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, Pulse
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.live_progress import HALF_REST_S
 from anubis.core.diagnose.waiting import Root, Wait, Waiting
 
 RECORDED = 0.9  # confidence in a rank whose record shows that it is absent
@@ -35,6 +36,8 @@ def _holdups(hearing: Hearing) -> Iterator[JobFact]:
     waiting = Waiting(evidence.advances, evidence.calls)
     if not evidence.calls and len(waiting.roots) > 1:
         return
+    if not waiting.roots and waiting.half_met:
+        yield from _half_met(waiting.half_met, waiting, evidence)
     for root in waiting.roots:
         if not root.has_record and root.rank not in evidence.mute:
             yield _missing_record(root, waiting, evidence)
@@ -47,6 +50,26 @@ def _holdups(hearing: Hearing) -> Iterator[JobFact]:
             confidence=sure,
             code="collectives",
             at=_first_launch(root.wait, evidence),
+        )
+
+
+def _half_met(wait: Wait, waiting: Waiting, evidence: JobEvidence) -> Iterator[JobFact]:
+    """A fact about the job, if its ranks wait for long: half of those of a sound job wait for the
+    others now and then."""
+    since = _first_launch(wait, evidence)
+    count = len(waiting.waiters(wait))
+    if since is not None and evidence.at - since >= HALF_REST_S:
+        operation = call_name(wait.operation, wait.communicator, wait.sequence)
+        yield JobFact(
+            kind=FactKind.STANDSTILL,
+            whom=Whom(),
+            evidence=(
+                f"{count} of {wait.group} ranks {'waits' if count == 1 else 'wait'} in {operation};"
+                f" {rank_list(sorted(wait.absent))} did not come to it"
+            ),
+            confidence=SOME_HANG,
+            code="half-met",
+            at=since,
         )
 
 
@@ -198,7 +221,9 @@ RULES = (
     InferenceRule(
         name="ranks that hold up a collective",
         needs=frozenset({Collector.PROGRESS}),
-        gives=frozenset({FactKind.ABSENT, FactKind.UNFINISHED, FactKind.MISSING}),
+        gives=frozenset(
+            {FactKind.ABSENT, FactKind.UNFINISHED, FactKind.MISSING, FactKind.STANDSTILL}
+        ),
         infer=_holdups,
     ),
     InferenceRule(

@@ -209,6 +209,19 @@ class Waiting:
         few = len(roots) == 1 or 2 * len(roots) < len(self.ranks)
         return tuple(roots[rank] for rank in sorted(roots)) if few else ()
 
+    @cached_property
+    def half_met(self) -> Wait | None:
+        """Operation in which ranks wait for so many others that none of these is a root: at least
+        half of its group did not come, and waits for nothing."""
+        waits = (wait for waits in self.waits.values() for wait in waits)
+        half_met = [
+            wait
+            for wait in waits
+            if wait.peer is None
+            and 2 * sum(not self.waits[member] for member in wait.absent) >= wait.group
+        ]
+        return max(half_met, key=lambda wait: (wait.group, -wait.rank), default=None)
+
     def _idle(self) -> Iterator[Root]:
         """Ranks that others wait for and that wait for nothing, by the largest such wait."""
         waits = (wait for rank in self.ranks for wait in self.waits[rank])
