@@ -716,6 +716,6 @@ def test_a_browser_lists_the_verdicts_without_complaint(make, tmp_path: Path):
 
 def test_the_check_of_pages_counts_sheets_in_english():
     script = Path(__file__).parents[2] / "scripts/studies/check-pages"
-    how_filled = runpy.run_path(str(script))["how_filled"]
-    assert how_filled([0.2]) == "1 sheet"
-    assert how_filled([0.9, 0.625, 0.1]) == "3 sheets, the emptiest but the last 62% full"
+    describe_sheets = runpy.run_path(str(script))["describe_sheets"]
+    assert describe_sheets([0.2]) == "1 sheet"
+    assert describe_sheets([0.9, 0.625, 0.1]) == "3 sheets, the emptiest but the last 62% full"
