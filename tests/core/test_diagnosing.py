@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from anubis.core.diagnose.chain import InferenceRule, reason
 from anubis.core.diagnose.cures import CureLevel, CurePolicy, PastDiagnosis
 from anubis.core.diagnose.diagnostician import Diagnosis, diagnose
 from anubis.core.diagnose.evidence import Collector, Exit, JobEvidence, RankMap, Rise, join_evidence
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Whom
 from anubis.core.watch.findings import Deviation, Look, Sign, Suspicion
 from anubis.core.watch.telemetry import Side
 
@@ -90,6 +91,13 @@ def test_of_errors_of_several_ranks_the_first_one_counts():
     later = fact(FactKind.APPLICATION_ERROR, 1, at=20.0, code="traceback")
     first = fact(FactKind.APPLICATION_ERROR, 6, at=10.0, code="traceback")
     assert ranks_of(diagnosed(later, first)) == [6]
+
+
+def test_a_rank_is_named_once_though_sources_name_its_node_differently():
+    """It counted twice, and two of the four ranks were too many to be at fault."""
+    raised = fact(FactKind.APPLICATION_ERROR, 1)
+    elsewhere = replace(raised, whom=replace(raised.whom, node="localhost"), code=FAILED_FIRST)
+    assert ranks_of(diagnosed(raised, elsewhere)) == [1]
 
 
 def test_what_half_of_the_ranks_say_at_once_names_nobody():

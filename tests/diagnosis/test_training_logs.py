@@ -156,6 +156,12 @@ Root Cause (first observed failure):
 """
 
 
+def test_a_host_that_calls_itself_localhost_is_no_node(tmp_path):
+    assert of_text(tmp_path, TABLE, RankMap()).ranks.node_of(3) == "n2.cluster"
+    unnamed = TABLE.replace("n2.cluster", "localhost")
+    assert of_text(tmp_path, unnamed, RankMap()).ranks.node_of(3) == ""
+
+
 def test_torchruns_table_and_sruns_lines_tell_how_processes_ended(tmp_path):
     evidence = of_text(tmp_path, TABLE)
     assert [(end.rank, end.code, end.signal) for end in evidence.exits] == [

@@ -168,12 +168,17 @@ def _first(facts: Sequence[JobFact]) -> list[JobFact]:
 
 
 def _culprits(facts: Sequence[JobFact]) -> tuple[Whom, ...]:
-    """Subjects of the facts, each once. If hosts report each other: both ends of a single pair,
-    else none."""
+    """Subjects of the facts, each once, and each rank once: sources may name its node differently.
+    If hosts report each other: both ends of a single pair, else none."""
     if any(fact.kind is FactKind.DISTRIBUTED_ERROR for fact in facts):
         ends = dict.fromkeys(end for fact in facts for end in _ends(fact))
         return tuple(ends) if len(ends) <= PAIR else ()
-    return tuple(dict.fromkeys(fact.whom for fact in facts if fact.whom != Whom()))
+    subjects: dict[object, Whom] = {}
+    for fact in facts:
+        if fact.whom != Whom():
+            own = fact.whom.rank if fact.whom.rank is not None else fact.whom
+            subjects.setdefault(own, fact.whom)
+    return tuple(subjects.values())
 
 
 def _are_most(culprits: Sequence[Whom], evidence: JobEvidence) -> bool:

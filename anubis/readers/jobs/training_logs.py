@@ -463,7 +463,8 @@ class Reading:
             at = time_of(self._entry.get("time", ""), self.about, self.zone)
             ended = exit_of(int(rank[0]), int(code[0]), at)
             self.exits.append(replace(ended, is_first=self._is_root))
-            if host := self._entry.get("host"):
+            host = self._entry.get("host", "")
+            if host.partition(".")[0] not in ("", "localhost"):  # a host without a name in DNS
                 self.hosts[int(rank[0])] = host
         self._entry = {}
 
