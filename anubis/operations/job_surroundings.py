@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from anubis.core.diagnose.crash_scene import KNOWN_BAD
 from anubis.core.diagnose.evidence import Collector, JobEvidence, WorkingPair, join_evidence
 from anubis.core.fabric import Part
 from anubis.core.history.attributes import NodeAttributes
@@ -21,7 +22,6 @@ from anubis.text.wording import moment
 
 SHORT = FaultPrior().limit
 MOST_OF_JOB = 0.5  # of its nodes in one rack: if more, all errors touch it by chance
-KNOWN_BAD = 20.0  # factor on the odds of a part that the last scan called defective
 SCANNED_BYTES = 1 << 20  # the smallest message with which pairs are measured
 
 

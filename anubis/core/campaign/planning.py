@@ -33,8 +33,7 @@ from anubis.core.network.pairing import (
 from anubis.core.network.reproduction import (
     divide,
     first_groups,
-    pair_tests_across,
-    pair_tests_inside,
+    pair_tests_between,
 )
 from anubis.core.network.sharing import (
     Bottleneck,
@@ -595,9 +594,7 @@ def turns_across(plan: Plan, parts: Sequence[tuple[str, ...]]) -> int:
     """The turns of pairs across parts of a job that are well, but not all together."""
     if plan.fabric is None:
         return 0
-    across = dict.fromkeys(pair_tests_across(parts))
-    pair_tests = dict.fromkeys(chain(across, pair_tests_inside(parts, across)))
-    return sum(1 for _ in waves(CableUse(plan.fabric), pair_tests))
+    return sum(1 for _ in waves(CableUse(plan.fabric), pair_tests_between(parts)))
 
 
 def _all_pairs(

@@ -176,8 +176,8 @@ def _culprits(facts: Sequence[JobFact]) -> tuple[Whom, ...]:
     subjects: dict[object, Whom] = {}
     for fact in facts:
         if fact.whom != Whom():
-            own = fact.whom.rank if fact.whom.rank is not None else fact.whom
-            subjects.setdefault(own, fact.whom)
+            subject = fact.whom if fact.whom.rank is None else fact.whom.rank
+            subjects.setdefault(subject, fact.whom)
     return tuple(subjects.values())
 
 

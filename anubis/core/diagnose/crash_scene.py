@@ -11,7 +11,7 @@ from anubis.core.diagnose.evidence import Gravity, JobEvidence, WorkingPair
 from anubis.core.diagnose.facts import JobFact, Whom
 from anubis.core.fabric import Fabric, Part
 
-LINK_LOST = 20.0  # factor on the odds of a node, as of a part that a scan called defective
+KNOWN_BAD = 20.0  # factor on the odds of a part that a scan or its own kernel calls bad
 SKEW_S = 1.0  # between clocks of hosts, and within a second of a log
 
 
@@ -79,7 +79,7 @@ def scene_of(evidence: JobEvidence, errors: Sequence[JobFact]) -> CrashScene:
         working=(*evidence.working, *_surviving_pairs(evidence, errors)),
         fabric=evidence.fabric,
         groups=evidence.groups,
-        hints={**dict.fromkeys(_nodes_without_link(errors), LINK_LOST), **evidence.hints},
+        hints={**dict.fromkeys(_nodes_without_link(errors), KNOWN_BAD), **evidence.hints},
     )
 
 

@@ -30,7 +30,7 @@ class FactKind(StrEnum):
     LIKELY_PART = "likely-part"  # it may explain them: it is among the first parts to test
     # of the whole job
     SAME_ERROR = "same-error"  # on nine of ten ranks: the code, its data or its settings
-    STANDSTILL = "standstill"  # its kernels do not end, for an unknown reason
+    STANDSTILL = "standstill"  # it does not go on, for an unknown reason
     SLOWED = "slowed"  # all of it takes longer than it did, and no rank stands out
     MISMATCH = "mismatch"  # ranks called different collectives: no rank is to blame
     BAD_LOSS = "bad-loss"  # not a number

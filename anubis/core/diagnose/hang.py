@@ -1,7 +1,7 @@
 """Facts about a hang: which rank did not launch a collective (ABSENT), which launched it and did
 not finish (UNFINISHED), whose process does not answer (STOPPED) or is gone (GONE). If no more is
-known: that all ranks wait (STANDSTILL), or wait for a rank without a record (MISSING), which is no
-proof of a fault."""
+known: that all ranks wait, or half of them for the others (STANDSTILL), or that they wait for a
+rank without a record (MISSING), which is no proof of a fault."""
 
 from __future__ import annotations
 
@@ -57,16 +57,12 @@ def _half_met(wait: Wait, waiting: Waiting, evidence: JobEvidence) -> Iterator[J
     """A fact about the job, if its ranks wait for long: half of those of a sound job wait for the
     others now and then."""
     since = _first_launch(wait, evidence)
-    count = len(waiting.waiters(wait))
     if since is not None and evidence.at - since >= HALF_REST_S:
-        operation = call_name(wait.operation, wait.communicator, wait.sequence)
+        waiters = _count_in_words(len(waiting.waiters(wait)), wait)
         yield JobFact(
             kind=FactKind.STANDSTILL,
             whom=Whom(),
-            evidence=(
-                f"{count} of {wait.group} ranks {'waits' if count == 1 else 'wait'} in {operation};"
-                f" {rank_list(sorted(wait.absent))} did not come to it"
-            ),
+            evidence=f"{waiters}; {rank_list(sorted(wait.absent))} did not come to it",
             confidence=SOME_HANG,
             code="half-met",
             at=since,
@@ -97,7 +93,12 @@ def _sentence(root: Root, waiting: Waiting) -> str:
         )
     count = sum(root.rank in waiter.blockers for waiter in waiting.waiters(wait))
     reason = "did not come to it" if root.has_record else "left no record"
-    return f"{count} of {wait.group} ranks wait in {operation}; rank {root.rank} {reason}"
+    return f"{_count_in_words(count, wait)}; rank {root.rank} {reason}"
+
+
+def _count_in_words(waiters: int, wait: Wait) -> str:
+    operation = call_name(wait.operation, wait.communicator, wait.sequence)
+    return f"{waiters} of {wait.group} ranks {'waits' if waiters == 1 else 'wait'} in {operation}"
 
 
 def call_name(operation: str, communicator: str, sequence: int) -> str:

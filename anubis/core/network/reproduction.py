@@ -296,7 +296,9 @@ class _Job:
         """Test all nodes together. If no group has failed at all, only the nodes of pairs stay."""
         (fails,) = yield [Core(division.nodes)]
         if not self._has_failed():
-            self.search.released.update(set(division.nodes) - nodes_of_pairs(division))
+            pair_tests = pair_tests_between([part.nodes for part in division.parts])
+            needed = chain.from_iterable(pair_test.pair for pair_test in pair_tests)
+            self.search.released.update(set(division.nodes).difference(needed))
         return fails
 
     def _meet_two_by_two(self, division: Division) -> Meetings:
@@ -388,12 +390,10 @@ def pair_tests_across(parts: Sequence[Group]) -> Iterator[PairTest]:
                 yield PairTest(a[int(share * len(a))], b[int((share + PHI / 2) % 1 * len(b))])
 
 
-def nodes_of_pairs(division: Division) -> set[str]:
-    """The nodes that pairs across the parts of a division take."""
-    parts = [part.nodes for part in division.parts]
+def pair_tests_between(parts: Sequence[Group]) -> dict[PairTest, None]:
+    """Pairs across parts, and a few inside of them, each once."""
     across = dict.fromkeys(pair_tests_across(parts))
-    pair_tests = chain(across, pair_tests_inside(parts, across))
-    return {node for pair_test in pair_tests for node in pair_test.pair}
+    return across | dict.fromkeys(pair_tests_inside(parts, across))
 
 
 def pair_tests_inside(parts: Sequence[Group], across: Iterable[PairTest]) -> Iterator[PairTest]:
