@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,7 +141,6 @@ def _open_ray(
 def _bring_up(
     way: RayStart, names: Sequence[str], caller: Caller
 ) -> AbstractContextManager[StartedRay]:
-    from anubis.operations.node_access import ways_to
     from anubis.reach.executors.ray_start import StartedRay
 
     if not names:
@@ -171,3 +171,19 @@ def _token(cluster: configs.RayCluster) -> Path | None:
     if not path.is_file():
         raise UsageError(f'there is no token in "{path}", which the cluster\'s file names')
     return path.absolute()
+
+
+# --- ways to nodes -----------------------------------------------------------------------------
+# To start Ray: by the cluster's file, or by ssh if Slurm starts no job there.
+
+
+def ways_to(names: Sequence[str], way: RayStart) -> dict[str, RayStart]:
+    """Settings for reaching each node. A drained node without a job is nobody's and stays so: ssh
+    disturbs nobody there."""
+    if not way.drained_by:
+        return dict.fromkeys(names, way)
+    from anubis.reach.orchestrators.slurm import nodes_without_jobs
+
+    drained = nodes_without_jobs()
+    past_slurm = replace(way, by="ssh", options=way.drained_by[1:])
+    return {name: past_slurm if name in drained else way for name in names}

@@ -10,7 +10,7 @@ from anubis.core.diagnose.crash_scene import KNOWN_BAD
 from anubis.core.diagnose.evidence import Collector, JobEvidence, WorkingPair, join_evidence
 from anubis.core.fabric import Part
 from anubis.core.history.attributes import NodeAttributes
-from anubis.core.keep.silent_nodes import unreachable
+from anubis.core.keep.life import unreachable
 from anubis.core.network.posterior import FaultPrior
 from anubis.core.records import Judgement
 from anubis.operations.caller import Caller

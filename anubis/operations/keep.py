@@ -50,8 +50,7 @@ from anubis.core.keep.keeper_events import (
     Waited,
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy
-from anubis.core.keep.life import Life, Proof
-from anubis.core.keep.open_incidents import last_ends, open_incidents
+from anubis.core.keep.life import Life, Proof, last_ends, open_incidents
 from anubis.core.keep.reasons import reason
 from anubis.core.keep.suspicions import nodes_suspected
 from anubis.core.records import Judgement, NodeVerdict

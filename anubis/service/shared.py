@@ -3,19 +3,19 @@ limits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from anubis.core.errors import UnknownCampaignError, UsageError
+from anubis.core.errors import AnubisError, StoreError, UnknownCampaignError, UsageError
 from anubis.operations.clusters import resolve
+from anubis.operations.tell import Receipt, Telling, tell_all
 from anubis.service.audit import AuditTrail
 from anubis.service.child_processes import StartedTests
 from anubis.service.connections import Connections
-from anubis.service.event_queue import EventQueue
 from anubis.service.fleet_cache import Board, Snapshot
 from anubis.service.gangs import Gangs
 from anubis.service.gate import Gates
@@ -28,6 +28,55 @@ from anubis.service.service_settings import ServiceSettings
 from anubis.service.slow_pages import Overviews
 from anubis.store.clusters import unknown
 from anubis.store.tokens import AuditEntry
+
+EventAnswer = Receipt | AnubisError
+
+
+@dataclass
+class QueuedEvent:
+    telling: Telling
+    requester: Requester
+    answer: EventAnswer | None = field(default=None)
+
+
+class EventQueue:
+    """Keeps waiting events together: a commit takes longer than an event."""
+
+    def __init__(self, writer: CapacityLimiter) -> None:
+        self._writer = writer
+        self._waiting: list[QueuedEvent] = []
+
+    async def tell(self, telling: Telling, requester: Requester) -> Receipt:
+        """Keep an event and return its receipt; the first to get the writer keeps all that wait."""
+        letter = QueuedEvent(telling, requester)
+        self._waiting.append(letter)
+        async with self._writer:
+            if letter.answer is None:
+                letters, self._waiting = self._waiting, []
+                await to_thread.run_sync(_tell, letters)
+        if isinstance(letter.answer, Receipt):
+            return letter.answer
+        assert letter.answer is not None
+        raise letter.answer
+
+
+def _tell(letters: Sequence[QueuedEvent]) -> None:
+    try:
+        _tell_together(letters)
+    except StoreError as error:
+        if len(letters) == 1:
+            letters[0].answer = error
+            return
+        for letter in letters:  # one of them may be at fault
+            _tell([letter])
+
+
+def _tell_together(letters: Sequence[QueuedEvent]) -> None:
+    first = letters[0].requester
+    tellings = [letter.telling for letter in letters]
+    for letter, answer in zip(letters, tell_all(tellings, first.history(), first), strict=True):
+        letter.answer = answer
+
 
 P = ParamSpec("P")
 T = TypeVar("T")

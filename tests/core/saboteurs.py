@@ -57,8 +57,7 @@ from anubis.core.keep.keeper_events import (
     Waited,
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy
-from anubis.core.keep.life import Life, Proof, State
-from anubis.core.keep.open_incidents import last_ends, open_incidents
+from anubis.core.keep.life import Life, Proof, State, last_ends, open_incidents
 from anubis.core.keep.reasons import NO_DEFECT, SPARE, is_ours, reason
 from anubis.core.records import Judgement
 

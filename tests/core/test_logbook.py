@@ -22,7 +22,7 @@ from anubis.core.history.status import (
     defects_as_incidents,
 )
 from anubis.core.history.tracks import IncidentColumns
-from anubis.core.keep.open_incidents import open_incidents
+from anubis.core.keep.life import open_incidents
 from anubis.core.records import Judgement
 
 HOUR_S = 3600.0

@@ -13,7 +13,7 @@ from anubis.core.diagnose.analyst import JobTrouble
 from anubis.core.diagnose.diagnostician import DiagnosisAnswer
 from anubis.operations.diagnose import diagnose_job
 from anubis.operations.requests import DiagnosisRequest
-from anubis.readers.jobs.dump_moments import is_synchronous
+from anubis.readers.jobs.flight_recorder import is_synchronous
 
 RANKS = range(8)
 NOW, TIMEOUT_S, STEP_S = 1_790_000_000.0, 600.0, 0.5

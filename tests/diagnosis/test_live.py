@@ -59,8 +59,7 @@ from anubis.readers.jobs.live import (
     refusals,
     watch_ranks,
 )
-from anubis.readers.jobs.live_trace import read_look, write_look
-from anubis.readers.jobs.processes import live_folder, ranks_of_process
+from anubis.readers.jobs.live_trace import live_folder, ranks_of_process, read_look, write_look
 from anubis.report.diagnose import headline
 from tests.patience import LIMIT_S, eventually
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anubis.core.diagnose.stages import NamedGroup, pipeline_stages
 from anubis.readers.jobs.flight_recorder import dump_of, evidence_of
+from anubis.readers.jobs.ranks import NamedGroup, pipeline_stages
 
 
 def groups(name: str, *members: tuple[int, ...]) -> list[NamedGroup]:

@@ -13,8 +13,7 @@ from anubis.core.diagnose.evidence import Call, CallState, Collector, JobEvidenc
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.fabric import RailNic
 from anubis.core.history.attributes import NodeAttributes
-from anubis.core.keep.life import Life
-from anubis.core.keep.silent_nodes import unreachable
+from anubis.core.keep.life import Life, unreachable
 from anubis.operations.job_surroundings import groups_of, working_pairs
 from anubis.report.view import NetworkView
 

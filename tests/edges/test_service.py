@@ -32,13 +32,13 @@ from anubis.operations.keeper_health import Upkeep
 from anubis.operations.requests import GateRequest, Terms
 from anubis.operations.tell import Telling
 from anubis.operations.tokens import make_token, revoke_token
-from anubis.service import admission, event_queue, gate, pages
+from anubis.service import admission, gate, pages, shared
+from anubis.service.app import Actor
 from anubis.service.audit import AuditTrail
 from anubis.service.child_processes import StartedTests
 from anubis.service.fleet_cache import Board, Snapshot
 from anubis.service.gate import GateQuestion, Gates, reply
 from anubis.service.keeper_turns import LONGEST_TURN_S, Turns
-from anubis.service.leader import Actor
 from anubis.service.metrics import Gauges
 from anubis.service.own_files import OwnFiles
 from anubis.service.requester import OpenHistory, Requester
@@ -482,7 +482,7 @@ def test_events_that_come_together_are_kept_together_and_a_bad_one_spoils_no_oth
         batches.append(len(tellings))
         return telling.tell_all(tellings, history, caller)
 
-    monkeypatch.setattr(event_queue, "tell_all", tell_all)
+    monkeypatch.setattr(shared, "tell_all", tell_all)
     box, requester = visitor.house.event_queue, Requester(visitor.house.history, "", ())
     refused = []
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from anubis.core.errors import UsageError
-from anubis.service.certificate import Certificate
+from anubis.service.server import Certificate
 from anubis.service.service_settings import ServiceSettings
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import attrgetter, itemgetter
 from typing import Self
 
+import numpy as np
+
 from anubis.core.history.events import Debt
 from anubis.core.history.maintenance import Window
+from anubis.core.history.tracks import IncidentColumns
 from anubis.core.keep.reasons import INCIDENT, NO_DEFECT, REPAIR, code_of
 
 ENDED_KEPT = 16  # jobs: a begin that is reported after the end arrives soon after it
@@ -283,3 +287,52 @@ def suspect_since(life: Life) -> float:
     if life.state is not State.SUSPECT:
         return math.inf
     return min(owed.at for owed in life.owed if owed.debt not in AFTER_JOBS)
+
+
+# --- nodes of a job that no longer answer ------------------------------------------------------
+
+NOTICED_S = 600.0  # an orchestrator shows minutes later that a node is gone
+UNREACHABLE_S = 60.0  # a node that answers again sooner was only slow to answer
+
+
+def unreachable(
+    lives: Iterable[Life], seen_at: float | None, nodes: Sequence[str], at: float, now: float
+) -> dict[str, float] | None:
+    """Unreachable nodes of a job, with the time since when; None: the orchestrator was not asked
+    (`seen_at`) since the job was in trouble (`at`)."""
+    of_job = [life for life in lives if life.node in set(nodes)]
+    if not of_job or seen_at is None or seen_at < at:
+        return None
+    latest = min(at + NOTICED_S, now - UNREACHABLE_S)
+    return {
+        life.node: life.present_at
+        for life in of_job
+        if not life.present and not life.retired and life.present_at <= latest
+    }
+
+
+# --- incidents of the history ------------------------------------------------------------------
+
+
+def open_incidents(incidents: IncidentColumns, at: float) -> dict[str, tuple[OpenIncident, ...]]:
+    """Open incidents of each node, the earliest first."""
+    incidents = incidents.select_begun(at)
+    rows = np.flatnonzero(incidents.end > at)
+    by_node: defaultdict[str, list[OpenIncident]] = defaultdict(list)
+    for row in rows[np.argsort(incidents.start[rows], kind="stable")].tolist():
+        incident = OpenIncident(category=incidents.category[row], at=float(incidents.start[row]))
+        by_node[incidents.node[row]].append(incident)
+    return {node: tuple(of_node) for node, of_node in by_node.items()}
+
+
+def last_ends(
+    incidents: IncidentColumns, nodes: Collection[str], at: float
+) -> dict[str, dict[str, float]]:
+    """Time of the last end of an incident, by node and category. An incident dated later than now
+    counts as over now: a clock was wrong."""
+    by_node: dict[str, dict[str, float]] = {}
+    for incident in incidents.select_nodes(nodes) if nodes else ():
+        if incident.end is not None and (incident.end <= at or incident.start > at):
+            end, ends = min(incident.end, at), by_node.setdefault(incident.node, {})
+            ends[incident.category] = max(end, ends.get(incident.category, end))
+    return by_node

@@ -8,11 +8,11 @@ that measures a pair again takes the same path.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from anubis.core.records import (
     Step,
 )
 from anubis.core.routes import Routes
-from anubis.lab.simulation.congestion import max_min_rates
 
 FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -467,3 +466,39 @@ def plant(fabric: Fabric, kind: FaultKind, rng: np.random.Generator) -> Fault:
         return Fault(kind=kind, part=link_part(uplinks[int(rng.integers(len(uplinks)))]), loss=loss)
     leaf = Part("switch", str(rng.choice(fabric.leaves)))
     return Fault(kind=kind, part=leaf, loss=1.0 if kind == "dead leaf" else loss)
+
+
+# --- rates under congestion --------------------------------------------------------------------
+# Max-min fairness: no flow can get more unless another with no more gets less, as with fair queues
+# and the usual congestion control.
+
+Thing = TypeVar("Thing", bound=Hashable)
+NEARLY = 1 + 1e-9  # so that rounding never leaves a full link open
+
+
+def max_min_rates(
+    ways: Sequence[Sequence[Thing]], limits: Sequence[float], carried: Mapping[Thing, float]
+) -> Shares:
+    """Rate of each flow. `ways`: the things that each flow passes; `limits`: its rate alone;
+    `carried`: the capacity of each thing.
+
+    All rates rise together. A flow stops at its own limit, or when something that it passes is
+    full.
+    """
+    number = {thing: place for place, thing in enumerate(dict.fromkeys(t for w in ways for t in w))}
+    flow = np.array([row for row, way in enumerate(ways) for _ in way], dtype=np.int64)
+    passed = np.array([number[thing] for way in ways for thing in way], dtype=np.int64)
+    left = np.array([carried[thing] for thing in number], dtype=np.float64)
+    limit = np.array(limits, dtype=np.float64)
+    rate, rising = np.zeros(len(ways)), np.ones(len(ways), dtype=bool)
+    while rising.any():
+        on = rising[flow]
+        count = np.bincount(passed[on], minlength=len(left))
+        room = np.divide(left, count, out=np.full(len(left), np.inf), where=count > 0)
+        step = min(room.min(initial=np.inf), (limit - rate)[rising].min())
+        rate[rising] += step
+        left -= step * count
+        full = (count > 0) & (room <= step * NEARLY)
+        stopped = np.bincount(flow[full[passed]], minlength=len(ways)) > 0
+        rising &= ~(stopped | (rate * NEARLY >= limit))
+    return rate

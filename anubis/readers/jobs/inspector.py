@@ -23,8 +23,8 @@ from typing import Any
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise, StepTime, Transfer
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
-from anubis.readers.jobs.job_ranks import Membership, job_ranks
 from anubis.readers.jobs.log_lines import read_lines
+from anubis.readers.jobs.ranks import Membership, job_ranks
 from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 from anubis.text.files import json_value
 

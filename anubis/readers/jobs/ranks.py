@@ -1,8 +1,11 @@
-"""The node of each rank: from a table, or from the nodes of a job in the order of their ranks."""
+"""Ranks of a job: their nodes, from a table or from the job's nodes in the order of ranks, their
+processes, and their stages of a pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from anubis.core.diagnose.evidence import RankMap
@@ -46,3 +49,68 @@ def _ranks(table: Table) -> RankMap:
     if not nodes:
         raise EvidenceError(f"{table.where}: no ranks")
     return RankMap(nodes=nodes, stages=stages, addresses=addresses)
+
+
+# --- ranks of processes, if a recorder gives only the rank in each communicator ----------------
+
+JobProcess = tuple[str, int]  # its host, and its number there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """A process is a rank of a communicator of this size."""
+
+    communicator: str
+    size: int
+    rank: int
+    process: JobProcess
+
+
+def job_ranks(memberships: Iterable[Membership]) -> Mapping[JobProcess, int]:
+    """Map processes to ranks. The largest communicators have all ranks, in the order of the job. A
+    process in none of them has no rank, nor has a process that is several ranks because it drives
+    several GPUs."""
+    kept = list(memberships)
+    size = max((membership.size for membership in kept), default=0)
+    ranks: dict[JobProcess, set[int]] = {}
+    owners: dict[tuple[str, int], JobProcess] = {}
+    for membership in kept:
+        if membership.size != size:
+            continue
+        place = membership.communicator, membership.rank
+        if owners.setdefault(place, membership.process) != membership.process:
+            raise EvidenceError(
+                f"two processes are rank {membership.rank} of communicator"
+                f" {membership.communicator}"
+            )
+        ranks.setdefault(membership.process, set()).add(membership.rank)
+    return {process: min(own) for process, own in ranks.items() if len(own) == 1}
+
+
+# --- stages of a pipeline ----------------------------------------------------------------------
+# Ranks of different stages do different work, so one is no measure for another.
+
+# as DeviceMesh, Megatron and DeepSpeed name them: mesh_pp, PIPELINE_MODEL_PARALLEL_GROUP, pipe
+_PIPELINE = re.compile(r"(?:^|[^a-z])(?:pp|pipe|pipeline)(?:[^a-z]|$)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedGroup:
+    """A group of ranks as one of its members has it."""
+
+    rank: int
+    name: str
+    members: tuple[int, ...]  # in their order
+
+
+def pipeline_stages(groups: Iterable[NamedGroup]) -> Mapping[int, int]:
+    """Return the stage of each rank: its place in the group of its pipeline. Empty if a rank is in
+    no such group or in several that disagree, as nobody knows its stage then."""
+    stages: dict[int, set[int]] = {}
+    for group in groups:
+        of_rank = stages.setdefault(group.rank, set())
+        if _PIPELINE.search(group.name) and group.rank in group.members:
+            of_rank.add(group.members.index(group.rank))
+    if any(len(of_rank) != 1 for of_rank in stages.values()):
+        return {}
+    return {rank: min(of_rank) for rank, of_rank in stages.items()}

@@ -22,8 +22,8 @@ from typing import Any
 from anubis.core.diagnose.evidence import Advance, Collector, JobEvidence, ProcessState, Pulse, Rise
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
-from anubis.readers.jobs.job_ranks import JobProcess, Membership, job_ranks
 from anubis.readers.jobs.log_lines import time_of
+from anubis.readers.jobs.ranks import JobProcess, Membership, job_ranks
 from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 from anubis.text.files import json_value, read_text
 
