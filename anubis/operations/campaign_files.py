@@ -40,7 +40,7 @@ from anubis.core.campaign.requested import (
 from anubis.core.errors import NothingLearnedError, UsageError
 from anubis.core.fabric import Fabric
 from anubis.core.network.sharing import rails_share_no_cable
-from anubis.core.records import CriteriaSet, Node, Plan, Policy, Suite
+from anubis.core.records import BenchmarkSpec, CriteriaSet, Node, Plan, Policy, Suite
 from anubis.operations.requests import LocateRequest, ScanRequest
 from anubis.text import places
 from anubis.text.hostlist import shorten
@@ -88,6 +88,12 @@ class Brief:
     def benchmarks(self) -> set[str]:
         further = self.then.benchmarks if self.then else ()
         return {entry.benchmark for entry in (*self.suite.benchmarks, *further)}
+
+    @property
+    def specs(self) -> list[BenchmarkSpec]:
+        """Programs that may run; a suite may name one that does not exist."""
+        known = self.programs.specs
+        return [known[name] for name in sorted(self.benchmarks) if name in known]
 
     @property
     def requested(self) -> RequestedCampaign:

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 
 from anubis.config import catalog, configs, criteria_files
-from anubis.core.amounts import HOUR_S
 from anubis.core.campaign import planning
 from anubis.core.campaign.following import nodes_handed_back
 from anubis.core.campaign.planning import Estimate, Schedule
@@ -19,7 +17,6 @@ from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine
 from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link
-from anubis.core.judge.equality import ADVISED
 from anubis.core.judge.judgement import mark_unfinished
 from anubis.core.judge.precedents import Precedents
 from anubis.core.judge.software import differences, versions
@@ -34,8 +31,9 @@ from anubis.core.network.reproduction import (
 from anubis.core.records import (
     Campaign,
     CampaignKind,
+    ClusterIdentity,
     Execution,
-    Judgement,
+    Node,
     Plan,
     canonical,
     sets_taught_by,
@@ -51,16 +49,17 @@ from anubis.operations.busy_nodes import (
 )
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaign_files import Brief, Setting
-from anubis.operations.clusters import enter, identify, name_in_history, time_in
+from anubis.operations.clusters import enter, identify, time_in
 from anubis.operations.executors import executor_of
 from anubis.operations.history import resume_hint
 from anubis.operations.maintenance import windows_known
 from anubis.operations.names import new_name
-from anubis.operations.precedents import precedents
-from anubis.operations.report import view_of
+from anubis.operations.precedents import precedents, precedents_of
+from anubis.operations.report import view_in
 from anubis.operations.requests import CampaignRequest
 from anubis.operations.validator import CampaignOutcome, carry_out, judge
 from anubis.reach.executors.executor import Executor
+from anubis.report.campaign_remarks import remarks_on
 from anubis.report.view import CampaignResult, CampaignView
 from anubis.store import event_log
 from anubis.store.history import ClusterHistory, History
@@ -190,9 +189,8 @@ def carried_out(
     `beside`: writes what belongs to the campaign; a refused campaign leaves no trace of either."""
     brief = campaign_files.read_request(request, caller)
     with caller.history() as history, ExitStack() as until_all_has_ended:
-        part = history.cluster(name_in_history(request.cluster, brief.setting.cluster))
-        work = _others_work(part, brief.setting.cluster, caller, request.job)
-        brief = spare_busy(brief, work, caller)
+        known = _read_known(history, brief, caller)
+        brief = spare_busy(brief, known.work, caller)
         with executor_of(
             brief.setting.cluster,
             brief.programs,
@@ -201,27 +199,50 @@ def carried_out(
             nodes=brief.request.nodes,
             fabric=brief.simulated_fabric(),
         ) as executor:
-            cluster = identify(request.cluster, brief.setting.cluster)
-            nodes = free_nodes(brief, executor.nodes(), work, caller)
-            plan = campaign_files.make_plan(brief, nodes)
-            campaign = _new_campaign(brief, plan, caller, executor, part)
+            nodes = free_nodes(brief, executor.nodes(), known.work, caller)
+            campaign = _new_campaign(brief, known, nodes, executor.now(), caller)
 
             def begin() -> None:
-                enter(history, cluster, caller, [node.name for node in plan.nodes])
+                names = [node.name for node in campaign.plan.nodes]
+                enter(history, known.cluster, caller, names)
                 beside(history)
                 history.campaigns.begin(campaign)
 
             held = until_all_has_ended.enter_context(_hold(campaign, history, caller, begin))
             with _saying_how_to_go_on(campaign, held):
                 until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
-            yield _drive(campaign, brief.setting, executor, history, caller, held)
+            yield _drive(
+                campaign, brief.setting, executor, history, caller, held, before=known.before
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What the history and the owner of the nodes say before anything is decided."""
+
+    cluster: ClusterIdentity
+    at: float  # by the clock of the cluster's turns
+    work: OthersWork
+    before: Precedents
+
+
+def _read_known(history: History, brief: Brief, caller: Caller) -> _Known:
+    request, cluster = brief.request, brief.setting.cluster
+    identity = identify(request.cluster, cluster)
+    part = history.cluster(identity.name)
+    at = time_in(part, caller).now
+    return _Known(
+        cluster=identity,
+        at=at,
+        work=_others_work(part, cluster, at, request.job),
+        before=precedents(history, part.cluster, brief.specs, at),
+    )
 
 
 def _others_work(
-    part: ClusterHistory, cluster: configs.Cluster, caller: Caller, job: str = ""
+    part: ClusterHistory, cluster: configs.Cluster, at: float, job: str = ""
 ) -> OthersWork:
-    at, windows = time_in(part, caller).now, windows_known(part)
-    return others_work(cluster, windows, at, part.jobs.open_jobs(), job)
+    return others_work(cluster, windows_known(part), at, part.jobs.open_jobs(), job)
 
 
 def resume_campaign(
@@ -236,9 +257,12 @@ def resume_campaign(
         setting = campaign_files.read_setting(campaign.setting)
         programs = setting.programs()
         _refuse_changed(campaign.plan, programs)
-        needed = _still_needed(campaign, history.executions.read(campaign.id))
+        measured = history.executions.read(campaign.id)
         part = history.cluster(campaign.cluster)
-        refuse_named(_others_work(part, setting.cluster, caller), needed)
+        work = _others_work(part, setting.cluster, time_in(part, caller).now)
+        before = precedents_of(history, campaign)
+        needed = _still_needed(campaign, measured)
+        refuse_named(work, needed)
         with _saying_how_to_go_on(campaign):
             held = until_all_has_ended.enter_context(_hold(campaign, history, caller, nodes=needed))
         with executor_of(
@@ -250,26 +274,37 @@ def resume_campaign(
             missing_is_fine=True,
             fabric=campaign.plan.fabric,
         ) as executor:
-            return _drive(campaign, setting, executor, history, caller, held, resumed=True)
+            return _drive(
+                campaign,
+                setting,
+                executor,
+                history,
+                caller,
+                held,
+                before=before,
+                measured=measured,
+                resumed=True,
+            )
 
 
 def _new_campaign(
-    brief: Brief, plan: Plan, caller: Caller, executor: Executor, part: ClusterHistory
+    brief: Brief, known: _Known, nodes: Sequence[Node], at: float, caller: Caller
 ) -> Campaign:
+    """A campaign on these nodes. `at`: by the executor's clock."""
     kind = brief.request.kind
     campaign = Campaign(
         id=brief.request.name or new_name(kind, caller.clock()),  # wall clock: only a name
-        cluster=part.cluster,
+        cluster=known.cluster.name,
         kind=kind,
-        plan=plan,
+        plan=campaign_files.make_plan(brief, nodes),
         policy=brief.policy,
         executor=brief.setting.cluster.executor,
         setting=canonical(dataclasses.asdict(brief.setting)),
         criteria=brief.criteria,
-        created_at=executor.now(),
+        created_at=at,
     )
     if campaign.is_in_memory:  # its results are no older than its request
-        return dataclasses.replace(campaign, created_at=time_in(part, caller).now)
+        return dataclasses.replace(campaign, created_at=known.at)
     return campaign
 
 
@@ -357,18 +392,20 @@ def _drive(
     caller: Caller,
     held: HeldNodes,
     *,
+    before: Precedents,
+    measured: Sequence[Execution] = (),
     resumed: bool = False,
 ) -> CampaignResult:
-    measured = list(history.executions.read(campaign.id))
-    before = precedents(history, campaign, campaign.created_at)
+    """Carry out a campaign and conclude it. `measured`: before it was interrupted."""
+    kept = list(measured)
 
     def keep(batch: Sequence[Execution]) -> None:
         insist(partial(history.executions.record, campaign.id, batch), caller.remark)
-        measured.extend(batch)
+        kept.extend(batch)
 
     with (
         _saying_how_to_go_on(campaign, held),
-        _showing_what_is_known(campaign, measured, executor, caller, before),
+        _showing_what_is_known(campaign, setting, kept, executor, caller, before),
         event_log.recording(places.events(), campaign.id) as witness,
     ):
         with caller.following(campaign, setting.parallel_nodes) as observe:
@@ -399,11 +436,11 @@ def _drive(
                 release=let_go,
             )
         behind_s = _behind_s(campaign, executor, history, caller)
-        view = insist(partial(_conclude, campaign, outcome, behind_s, history), caller.remark)
-        if campaign.policy.stop_early:
-            _remark_spared(view, caller)
-        _remark_second_looks(view, caller)
-        _remark_advice(view, caller)
+        view = insist(
+            partial(_conclude, campaign, setting, outcome, behind_s, history), caller.remark
+        )
+        for sentence in remarks_on(view):
+            caller.remark(sentence)
     for sentence in differences(campaign.criteria, versions(view.executions, campaign.plan)):
         caller.remark(sentence)
     files = () if campaign.criteria else _write_criteria(view, caller)
@@ -412,7 +449,11 @@ def _drive(
 
 
 def _conclude(
-    campaign: Campaign, outcome: CampaignOutcome, behind_s: float, history: History
+    campaign: Campaign,
+    setting: Setting,
+    outcome: CampaignOutcome,
+    behind_s: float,
+    history: History,
 ) -> CampaignView:
     finished_at = outcome.finished_at + behind_s
     created_at = campaign.created_at + (0.0 if campaign.is_in_memory else behind_s)
@@ -422,52 +463,7 @@ def _conclude(
     concluded = dataclasses.replace(
         campaign, created_at=created_at, finished_at=finished_at, criteria=criteria
     )
-    return view_of(concluded, outcome.executions, assessment, criteria)
-
-
-def _remark_spared(view: CampaignView, caller: Caller) -> None:
-    """Remark what a policy that stops early costs."""
-    ran = {
-        (node, run.step.workload.benchmark)
-        for run in view.executions
-        for node in run.step.participants
-    }
-    defective = view.assessment.named(Judgement.DEFECTIVE)
-    entries = chain.from_iterable(phase.entries for phase in view.campaign.plan.phases)
-    alone = {entry.workload.benchmark for entry in entries if entry.scope == "node"}
-    spared = sorted(name for name in alone if any((node, name) not in ran for node in defective))
-    if spared:
-        caller.remark(
-            f"the policy stops early: not every defective node ran {', '.join(spared)}, so whether"
-            " these find the same defects is not learned"
-        )
-
-
-def _remark_second_looks(view: CampaignView, caller: Caller) -> None:
-    """Remark what it cost to measure suspects again, and how many are cleared by it."""
-    again = [run for run in view.executions if run.step.turn and len(run.step.participants) == 1]
-    if not again:
-        return
-    nodes = {run.step.participants[0] for run in again}
-    defective = nodes.intersection(view.assessment.named(Judgement.DEFECTIVE))
-    programs = ", ".join(sorted({run.step.workload.benchmark for run in again}))
-    seconds = sum(run.duration_s for run in again)
-    caller.remark(
-        f"ran again what fell short or failed, with healthy nodes for comparison: "
-        f"{programs} on {quantity(len(nodes), 'node')}, {seconds / HOUR_S:.2f} node-hours; "
-        f"{len(defective)} of them are defective"
-    )
-
-
-def _remark_advice(view: CampaignView, caller: Caller) -> None:
-    """Remark settings that are to be made, which make no node defective."""
-    advised: dict[str, set[str]] = {}
-    for batch in view.assessment.batch_verdicts:
-        if batch.code == ADVISED:
-            nodes = advised.setdefault(f"{batch.metric} {batch.reason}", set())
-            nodes.update(node for (node,) in batch.participants)
-    for sentence, nodes in advised.items():
-        caller.remark(f"to be set on {quantity(len(nodes), 'node')}, no defect: {sentence}")
+    return view_in(setting, concluded, outcome.executions, assessment, criteria)
 
 
 def _behind_s(campaign: Campaign, executor: Executor, history: History, caller: Caller) -> float:
@@ -482,6 +478,7 @@ def _behind_s(campaign: Campaign, executor: Executor, history: History, caller: 
 @contextmanager
 def _showing_what_is_known(
     campaign: Campaign,
+    setting: Setting,
     measured: Sequence[Execution],
     executor: Executor,
     caller: Caller,
@@ -491,7 +488,7 @@ def _showing_what_is_known(
 
     def view_so_far(why: str) -> CampaignView:
         assessment, criteria = judge(campaign, measured, {}, executor.now(), before=before)
-        view = view_of(campaign, measured, mark_unfinished(assessment), criteria)
+        view = view_in(setting, campaign, measured, mark_unfinished(assessment), criteria)
         return dataclasses.replace(view, cut_short=why)
 
     try:

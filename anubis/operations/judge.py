@@ -21,7 +21,7 @@ from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, se
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import campaigns_since, finished_campaign, join_evidence
 from anubis.operations.measurements import read_intact
-from anubis.operations.precedents import precedents
+from anubis.operations.precedents import precedents_of
 from anubis.operations.report import view_of
 from anubis.operations.requests import JudgeRequest
 from anubis.operations.validator import judge as judge_executions
@@ -42,7 +42,7 @@ def judge(request: JudgeRequest, caller: Caller = NOBODY) -> CampaignView:
         intact = read_intact(history, pooled, caller, without_damaged=request.without_damaged)
         parts = [_evidence(history, part, intact.executions_of(part)) for part in pooled]
         evidence = join_evidence(parts, caller)
-        before = precedents(history, evidence.campaign, evidence.campaign.created_at)
+        before = precedents_of(history, evidence.campaign)
     chosen, executions = evidence.campaign, evidence.executions
     if len(pooled) > 1:
         caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")
@@ -171,7 +171,7 @@ def _judge_by_both(
     settled = latest_executions(evidence.executions)
     measured = units(settled, campaign.plan)
     limits = campaign.policy.limits
-    before = precedents(history, campaign, campaign.created_at)
+    before = precedents_of(history, campaign)
     by_old, by_new = (
         assess(
             measured,

@@ -15,15 +15,23 @@ from anubis.store.history import ClusterHistory, History
 
 Programs = Mapping[str, frozenset[str]]  # programs and the settings that they report
 
-
 MOST_SEARCHED = 200  # campaigns, the newest, among which those that taught are sought
 MOST_EARLIER = 8  # of them that tell how healthy nodes scatter
 
 
-def precedents(history: History, campaign: Campaign, at: float) -> Precedents:
+def precedents(
+    history: History, cluster: str, specs: Iterable[BenchmarkSpec], at: float
+) -> Precedents:
+    """Precedents at a time, for a campaign that runs these programs in a cluster."""
     return Precedents(
-        settings=_settings_before(history, campaign, at), criteria=taught_before(history, at)
+        settings=_settings_before(history.cluster(cluster), specs, at),
+        criteria=taught_before(history, at),
     )
+
+
+def precedents_of(history: History, campaign: Campaign) -> Precedents:
+    """Precedents of a campaign that has begun."""
+    return precedents(history, campaign.cluster, campaign.plan.specs, campaign.created_at)
 
 
 def taught_before(history: History, at: float) -> tuple[CriteriaSet, ...]:
@@ -38,13 +46,14 @@ def taught_before(history: History, at: float) -> tuple[CriteriaSet, ...]:
     return tuple(chain.from_iterable(campaign.criteria for campaign in taught))
 
 
-def _settings_before(history: History, campaign: Campaign, at: float) -> list[NodeSettings]:
-    """Settings before a campaign, without those from before an upgrade: they are of other
+def _settings_before(
+    part: ClusterHistory, specs: Iterable[BenchmarkSpec], at: float
+) -> list[NodeSettings]:
+    """Settings that nodes reported, without those from before an upgrade: they are of other
     software."""
-    programs = reporting_programs(campaign.plan.specs)
+    programs = reporting_programs(specs)
     if not programs:
         return []
-    part = history.cluster(campaign.cluster)
     return drop_outdated(part, part.settings.read_before(at, programs), at)
 
 

@@ -19,7 +19,18 @@ def view_of(
     assessment: Assessment,
     criteria: tuple[CriteriaSet, ...],
 ) -> CampaignView:
-    setting = _setting(campaign)
+    """The view of a campaign of the history, as it was begun."""
+    return view_in(_setting(campaign), campaign, executions, assessment, criteria)
+
+
+def view_in(
+    setting: Setting | None,
+    campaign: Campaign,
+    executions: Sequence[Execution],
+    assessment: Assessment,
+    criteria: tuple[CriteriaSet, ...],
+) -> CampaignView:
+    """The view of a campaign that runs in this setting."""
     return CampaignView(
         campaign=campaign,
         executions=tuple(executions),

@@ -1,0 +1,66 @@
+"""Remarks on a campaign that ended: what its policy left out, what ran again, and which settings
+are to be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from anubis.core.amounts import HOUR_S
+from anubis.core.judge.equality import ADVISED
+from anubis.core.records import Judgement
+from anubis.report.view import CampaignView
+from anubis.text.wording import quantity
+
+
+def remarks_on(view: CampaignView) -> Iterator[str]:
+    """Sentences for the person who began the campaign."""
+    if view.campaign.policy.stop_early:
+        yield from _spared(view)
+    yield from _second_looks(view)
+    yield from _advice(view)
+
+
+def _spared(view: CampaignView) -> Iterator[str]:
+    """A sentence on what a policy that stops early costs."""
+    ran = {
+        (node, run.step.workload.benchmark)
+        for run in view.executions
+        for node in run.step.participants
+    }
+    defective = view.assessment.named(Judgement.DEFECTIVE)
+    entries = chain.from_iterable(phase.entries for phase in view.campaign.plan.phases)
+    alone = {entry.workload.benchmark for entry in entries if entry.scope == "node"}
+    spared = sorted(name for name in alone if any((node, name) not in ran for node in defective))
+    if spared:
+        yield (
+            f"the policy stops early: not every defective node ran {', '.join(spared)}, so whether"
+            " these find the same defects is not learned"
+        )
+
+
+def _second_looks(view: CampaignView) -> Iterator[str]:
+    """A sentence on what it cost to measure suspects again, and how many are still defective."""
+    again = [run for run in view.executions if run.step.turn and len(run.step.participants) == 1]
+    if not again:
+        return
+    nodes = {run.step.participants[0] for run in again}
+    defective = nodes.intersection(view.assessment.named(Judgement.DEFECTIVE))
+    programs = ", ".join(sorted({run.step.workload.benchmark for run in again}))
+    seconds = sum(run.duration_s for run in again)
+    yield (
+        f"ran again what fell short or failed, with healthy nodes for comparison: "
+        f"{programs} on {quantity(len(nodes), 'node')}, {seconds / HOUR_S:.2f} node-hours; "
+        f"{len(defective)} of them are defective"
+    )
+
+
+def _advice(view: CampaignView) -> Iterator[str]:
+    """Sentences on settings that are to be made, which make no node defective."""
+    advised: dict[str, set[str]] = {}
+    for batch in view.assessment.batch_verdicts:
+        if batch.code == ADVISED:
+            nodes = advised.setdefault(f"{batch.metric} {batch.reason}", set())
+            nodes.update(node for (node,) in batch.participants)
+    for sentence, nodes in advised.items():
+        yield f"to be set on {quantity(len(nodes), 'node')}, no defect: {sentence}"
