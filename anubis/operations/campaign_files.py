@@ -92,8 +92,8 @@ class Brief:
     @property
     def specs(self) -> list[BenchmarkSpec]:
         """Programs that may run; a suite may name one that does not exist."""
-        known = self.programs.specs
-        return [known[name] for name in sorted(self.benchmarks) if name in known]
+        specs = self.programs.specs
+        return [specs[name] for name in sorted(self.benchmarks) if name in specs]
 
     @property
     def requested(self) -> RequestedCampaign:

@@ -189,8 +189,8 @@ def carried_out(
     `beside`: writes what belongs to the campaign; a refused campaign leaves no trace of either."""
     brief = campaign_files.read_request(request, caller)
     with caller.history() as history, ExitStack() as until_all_has_ended:
-        known = _read_known(history, brief, caller)
-        brief = spare_busy(brief, known.work, caller)
+        premises = _read_premises(history, brief, caller)
+        brief = spare_busy(brief, premises.work, caller)
         with executor_of(
             brief.setting.cluster,
             brief.programs,
@@ -199,12 +199,12 @@ def carried_out(
             nodes=brief.request.nodes,
             fabric=brief.simulated_fabric(),
         ) as executor:
-            nodes = free_nodes(brief, executor.nodes(), known.work, caller)
-            campaign = _new_campaign(brief, known, nodes, executor.now(), caller)
+            nodes = free_nodes(brief, executor.nodes(), premises.work, caller)
+            campaign = _new_campaign(brief, premises, nodes, executor.now(), caller)
 
             def begin() -> None:
                 names = [node.name for node in campaign.plan.nodes]
-                enter(history, known.cluster, caller, names)
+                enter(history, premises.cluster, caller, names)
                 beside(history)
                 history.campaigns.begin(campaign)
 
@@ -212,12 +212,12 @@ def carried_out(
             with _saying_how_to_go_on(campaign, held):
                 until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
             yield _drive(
-                campaign, brief.setting, executor, history, caller, held, before=known.before
+                campaign, brief.setting, executor, history, caller, held, before=premises.before
             )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Known:
+class _Premises:
     """What the history and the owner of the nodes say before anything is decided."""
 
     cluster: ClusterIdentity
@@ -226,12 +226,12 @@ class _Known:
     before: Precedents
 
 
-def _read_known(history: History, brief: Brief, caller: Caller) -> _Known:
+def _read_premises(history: History, brief: Brief, caller: Caller) -> _Premises:
     request, cluster = brief.request, brief.setting.cluster
     identity = identify(request.cluster, cluster)
     part = history.cluster(identity.name)
     at = time_in(part, caller).now
-    return _Known(
+    return _Premises(
         cluster=identity,
         at=at,
         work=_others_work(part, cluster, at, request.job),
@@ -288,13 +288,13 @@ def resume_campaign(
 
 
 def _new_campaign(
-    brief: Brief, known: _Known, nodes: Sequence[Node], at: float, caller: Caller
+    brief: Brief, premises: _Premises, nodes: Sequence[Node], at: float, caller: Caller
 ) -> Campaign:
     """A campaign on these nodes. `at`: by the executor's clock."""
     kind = brief.request.kind
     campaign = Campaign(
         id=brief.request.name or new_name(kind, caller.clock()),  # wall clock: only a name
-        cluster=known.cluster.name,
+        cluster=premises.cluster.name,
         kind=kind,
         plan=campaign_files.make_plan(brief, nodes),
         policy=brief.policy,
@@ -304,7 +304,7 @@ def _new_campaign(
         created_at=at,
     )
     if campaign.is_in_memory:  # its results are no older than its request
-        return dataclasses.replace(campaign, created_at=known.at)
+        return dataclasses.replace(campaign, created_at=premises.at)
     return campaign
 
 
