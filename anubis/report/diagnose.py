@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-WIDTH = 79
-LABEL = 10
+WIDTH = 79  # letters: fits a terminal of 80 columns
+LABEL = 10  # letters of a label, and the space after it
 LIKELIEST = 4  # parts to test first that a terminal names
 MORE = 2  # facts that a terminal lists beside those that decide
 VERBS = {

@@ -74,9 +74,10 @@ def facts_of(view: DiagnosisView) -> PageFacts:
 ROWS = 40  # of ranks or nodes; the culprits first
 COLUMNS = 128  # ranks of a grid
 GROUPS = 24  # communicators of a grid
+# pixels; names of 34 letters fit at the left
 LEFT, RIGHT, TOP, ROW, CELL = 270.0, 20.0, 6.0, 20.0, 9.0
 LETTERS = 34  # of a name beside a row
-WIDE = 940.0
+WIDE = 940.0  # pixels: the text column of a page
 SPAN_S = 600.0  # before the end of what is known
 
 

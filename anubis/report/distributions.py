@@ -17,9 +17,9 @@ from anubis.report.metric_rows import MetricRow
 from anubis.report.svg import Element, add, serialize, title
 
 POINTS = 32  # of a curve
-REFERENCE_POINTS = 96
+REFERENCE_POINTS = 96  # finer than others: a metric has only three such curves
 CURVES = {Judgement.HEALTHY: 24, Judgement.UNKNOWN: 12, Judgement.DEFECTIVE: 10}  # at most
-WIDTH, HEIGHT = 500.0, 290.0
+WIDTH, HEIGHT = 500.0, 290.0  # pixels: two pictures fit side by side on a page
 ROOM = 0.03  # at both ends: a curve on the frame itself is easily overlooked
 
 

@@ -11,7 +11,7 @@ from anubis.report.page import page
 from anubis.report.svg import Element, add, number, picture, serialize, title
 from anubis.text.wording import moment
 
-SHOWN_DAYS = 30
+SHOWN_DAYS = 30  # a month
 WIDE, HIGH, EDGE = 220.0, 40.0, 4.0  # of a drawing, and around its lines
 TOP = 1.25  # shares of the limit that are drawn
 

@@ -28,12 +28,13 @@ NAMED = 40  # nodes up to which each has its name
 DOTS = 1_500  # NICs up to which each has a dot
 CHIPS = 12  # names of nodes beside one box
 ROW = 20  # dots side by side
+# pixels: the size of a dot for a node, and the distance of two
 DOT, PITCH = 7.0, 9.0
 HOSTS = PITCH * ROW  # how wide the nodes of a leaf may be
 BOX, GAP = 146.0, 84.0  # how wide a box is, and the room for wires between tiers
-LINE = 17.0
+LINE = 17.0  # pixels: a line of text
 LETTERS = 19  # of a name in a box
-EDGE = 3.0
+EDGE = 3.0  # pixels, around the picture
 UNMEASURED = "nothing arrived over this NIC"
 TROUBLED = (Judgement.DEFECTIVE, Judgement.UNKNOWN)  # their sign stands before the node's name
 

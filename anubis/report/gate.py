@@ -19,7 +19,7 @@ OWING_NAMED = 1  # nodes whose debts a sentence explains
 BUSY_NAMED = 1  # nodes at work that a sentence names the job of
 UNFIT_NAMED = 2  # nodes out of service whose reason a sentence gives
 LINKS_NAMED = 3  # bad links that a sentence names
-TESTS_NAMED = 3
+TESTS_NAMED = 3  # tests that a sentence names
 # tests: they would have to run, and may not; owed: no test that can be chosen answers what is owed;
 # busy: another job runs on some of the nodes
 Doubt = Literal["budget", "policy", "tests", "owed", "busy", ""]

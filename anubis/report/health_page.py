@@ -11,7 +11,7 @@ from anubis.report.page import page
 from anubis.report.svg import add, picture, serialize, title
 from anubis.text.wording import moment, quantity
 
-DAYS = 30
+DAYS = 30  # a month
 WIDE, HIGH, BELOW = 960.0, 190.0, 22.0  # of the picture, and of the dates below it
 GAP = 0.16  # of a day
 

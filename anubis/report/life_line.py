@@ -14,8 +14,9 @@ from anubis.text.wording import moment
 
 LANES = ("event", "repair", "action", "incident", "validation")  # from the bottom
 CALLED = ("told", "repairs", "keeper", "incidents", "tests")
+# between two ticks: round numbers of hours, days and weeks
 STEPS_S = (HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S, 14 * DAY_S, 30 * DAY_S, 90 * DAY_S, 365 * DAY_S)
-MOST_TICKS = 8
+MOST_TICKS = 8  # more dates overlap on a screen of 420 pixels
 SHORTEST_S = HOUR_S  # that is drawn: a life of a minute is no line
 THICK, THIN = 12.0, 3.0  # pixels: how high a bar is, and how wide it is at least
 

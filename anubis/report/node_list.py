@@ -21,7 +21,7 @@ from anubis.text.wording import moment, names, quantity
 PAGE = 50  # rows
 NOT_HEALTHY = "not-healthy"
 CHOICES = (NOT_HEALTHY, "all", "healthy", "defective", "unknown")
-PROGRAMS_NAMED = 2
+PROGRAMS_NAMED = 2  # fit into a cell; more are counted
 LONGEST = 1_000  # letters of a search
 
 

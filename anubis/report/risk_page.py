@@ -37,7 +37,7 @@ from anubis.report.svg import add, apart, cut, serialize, title
 LOOKING = {model.name for model in MODELS if model.looks}
 UNDRAWN = ("random",)  # splits that decide nothing have their table only
 NAMED = 5  # curves with the node's name beside them
-LETTERS = 16
+LETTERS = 16  # of a name beside its curve
 SMALLEST = 1e-3  # a share that is drawn; below, groups lie on the edge
 
 

@@ -20,7 +20,7 @@ from anubis.report.service_pages import path_of
 from anubis.report.view import GLYPH
 from anubis.text.wording import quantity
 
-CARRIERS_NAMED = 2
+CARRIERS_NAMED = 2  # of a node: fit into a cell
 SHOWN = 50  # nodes
 NOTABLE = 0.9  # of the chance: what lowers it less is not worth a word
 

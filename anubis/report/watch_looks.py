@@ -17,7 +17,7 @@ from anubis.report.service_pages import path_of
 from anubis.report.watch import RULES, amount
 from anubis.text.wording import quantity
 
-KINDS_NAMED = 2
+KINDS_NAMED = 2  # of a fault: fit into a cell
 ANOMALIES_SHOWN = 5  # of a job
 
 

@@ -19,9 +19,10 @@ from anubis.report.watch import LookView, amount, clock, peers_of
 
 DOTS = 300  # points of a line at most
 BAND = (5.0, 95.0)  # percentiles of the peers
+# between two ticks: round numbers of seconds, minutes and hours
 STEPS_S = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, HOUR_S, 4 * HOUR_S)
-TICKS = 6
-WIDE, CARD = (960.0, 320.0), (480.0, 240.0)
+TICKS = 6  # more times of day overlap on a card
+WIDE, CARD = (960.0, 320.0), (480.0, 240.0)  # pixels: a picture alone, and one of two side by side
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from anubis.core.watch.rounds import KeptLook
 from anubis.report.json import json_line
 from anubis.text.wording import quantity, time_span
 
-TROUBLES_NAMED = 3
+TROUBLES_NAMED = 3  # jobs: one line each in a turn's summary
 
 
 def sentences(looks: tuple[KeptLook, ...], now: float) -> Iterator[str]:

@@ -96,12 +96,12 @@ OTHER_MIX: Mapping[str, float] = {  # a fleet in which nodes get slow rather tha
     "packet-loss": 4.0,
 }
 
-MEDIAN_UNTIL_HALT_S = 480.0
+MEDIAN_UNTIL_HALT_S = 480.0  # assumed, as no distribution is published
 SPREAD_UNTIL_HALT = float(np.log(2) / 1.0364)  # of the logarithm: 15 % halt within half the median
-MOST_UNTIL_HALT_S = 2400.0
+MOST_UNTIL_HALT_S = 2400.0  # assumed: longer than any usual time-out, 1800 s
 SPREADS = ("gpu-execution", "pcie-downgrade")  # within a second to a group's peers
-SPREADING = 0.2
-TWO_AT_ONCE = 0.007
+SPREADING = 0.2  # assumed share of such faults that spread
+TWO_AT_ONCE = 0.007  # assumed share of faults with a second faulty node
 
 
 @dataclass(frozen=True, kw_only=True)

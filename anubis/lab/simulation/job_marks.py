@@ -15,7 +15,7 @@ from anubis.lab.simulation.job_rhythm import LEVELS, POWER_CAP
 NEAREST_S = 15  # a reader takes the nearest sample up to here; a longer gap stays unknown
 COUNTS = ("pfc_tx", "ecn", "cnp")
 BUSY = ("gpu_duty", "gpu_graphics")  # high on a GPU that hangs
-SETTLES_S = 40.0
+SETTLES_S = 40.0  # time constant of a GPU that cools, assumed
 
 # metrics that move together for a while on a sound node: range of factors, or of added points
 JITTERS: Mapping[str, Mapping[str, tuple[float, float]]] = {

@@ -45,7 +45,7 @@ class MetricLevel:
         return np.array([getattr(self, state) for state in STATES])
 
 
-POWER_CAP = 400.0
+POWER_CAP = 400.0  # watts: an A100 SXM
 LEVELS: Mapping[str, MetricLevel] = {
     "cpu_use": MetricLevel(38, 36, 35, 32, 46, 36, 3, 0.4, 0.01, 2.0, 0.03, 0.4, 100),
     "memory_use": MetricLevel(42, 42, 42, 42, 44, 42, 5, 0.4, 0.01, 0.8, 0.001, 0.05, 100),

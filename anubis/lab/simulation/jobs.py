@@ -57,9 +57,9 @@ from anubis.lab.simulation.job_rhythm import (
 )
 from anubis.readers.telemetry.config import PAPER, shipped_settings
 
-FIRST_INSTANT = 1_790_000_000.0
-LOST_SAMPLES = 0.001
-FEWEST, LARGE, MOST = 4, 600, 1536
+FIRST_INSTANT = 1_790_000_000.0  # any instant: only differences count
+LOST_SAMPLES = 0.001  # assumed share of single samples that an agent loses
+FEWEST, LARGE, MOST = 4, 600, 1536  # nodes of a job; Minder's were of 4 to more than 1,500
 DRAWN = "drawn"
 HEALTHY = "none"
 

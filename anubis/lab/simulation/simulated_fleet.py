@@ -195,7 +195,7 @@ def _faster(nodes: str, share_of_all: float) -> frozenset[str]:
 
 
 _STANDARD = NormalDist()
-_TABLE_SIZE = 1 << 16
+_TABLE_SIZE = 1 << 16  # numbers: many more than a node has samples
 
 
 def share(seed: int, subject: str) -> float:

@@ -37,7 +37,7 @@ FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 DEPTH = 16  # forks on a way
 TAKEN = (0.2, 0.6)  # share of a loaded cable that other jobs take
-MINUTE_S = 60.0
+MINUTE_S = 60.0  # how long what other jobs take of a cable stays the same
 BY_NETWORK = 0.2  # of the pace by NVLink: what a group has in which NVLink joins not all nodes
 # Is the cable bad → share of such cables that count errors, and their usual count. A fault which
 # takes a tenth of the rate counts far more errors than plugging and age.

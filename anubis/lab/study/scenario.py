@@ -64,7 +64,7 @@ class Size:
         _require_above("share", self.share)
 
 
-SHORTEST_LIMIT_H = 0.1
+SHORTEST_LIMIT_H = 0.1  # six minutes: what ends sooner is no job worth a test
 MOST_PIECES = 10_000  # of a job
 FARTHEST = 4.0  # standard deviations that a duration is from the median
 

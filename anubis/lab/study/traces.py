@@ -21,8 +21,8 @@ from anubis.text.tables import Table, parse_number, parse_table
 COLUMNS = ("timestamp", "duration", "num_gpus")
 SWF_FIELDS = 18  # of the Standard Workload Format 2.2
 PIECES = {2, 3, 4}  # status of a line that is only a piece of a job with its own line
-LONGEST_S = 100 * 365 * DAY_S
-MOST_LINES = 2_000_000
+LONGEST_S = 100 * 365 * DAY_S  # a century: longer is a wrong unit
+MOST_LINES = 2_000_000  # of a table: what is kept of them fits into memory
 MOST_JOBS = 1_440  # for each node and day: jobs of less than a minute are no load worth a study
 ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing in the span
 

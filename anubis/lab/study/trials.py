@@ -25,7 +25,7 @@ from anubis.lab.study.scenario import MEANS, Jobs, PolicyName, Scenario
 from anubis.lab.study.sources import DrawnIncidents, Source
 from anubis.lab.study.traces import TracedJob
 
-CONFIDENCE = 0.95
+CONFIDENCE = 0.95  # of the margin beside a mean, as is usual
 
 
 @dataclass(frozen=True, kw_only=True)
