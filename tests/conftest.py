@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What a shell begins in its background ignores Ctrl-C, and so would all that tests start."""
+    """Listen to Ctrl-C again: what a shell begins in its background ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path[:0] = [place for place in workers.places_of_tests if place not in sys.path]
     places = getattr(config.option, "tx", None)
@@ -136,7 +136,7 @@ def has_hosts(file: str) -> bool:
 
 
 def place_of(group: str) -> int:
-    """When a group begins: the longest first."""
+    """Place of a group among those that begin: the longest first."""
     return LONGEST.index(group) if group in LONGEST else len(LONGEST)
 
 

@@ -29,7 +29,7 @@ stand_in(sys.argv[1:])
 
 class ForkServer:
     def __init__(self, folder: Path, *modules: str) -> None:
-        """With none named, it loads torch."""
+        """Load these modules; torch if none is named."""
         self._modules = modules
         self._address = f"{folder}/address"
         self._stand_in = folder / "python"

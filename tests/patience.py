@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 
 
 def eventually(fact: Callable[[], Found], limit_s: float = LIMIT_S) -> Found:
-    """What the fact says once it is true, or at last. Asked more seldom the longer it takes."""
+    """The fact once it is true, or at last. It is asked more seldom the longer it takes."""
     began = time.monotonic()
     while not (found := fact()):
         waited_s = time.monotonic() - began

@@ -58,7 +58,7 @@ class Workers:
 
 
 def work(request: dict, files: list[int]) -> int:
-    """As `python -c`, with all tests loaded."""
+    """Work as `python -c` does, with all tests loaded."""
     for target, file in enumerate(files):
         os.dup2(file, target)
         os.close(file)

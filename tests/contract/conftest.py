@@ -32,7 +32,8 @@ sys.path.insert(0, str(BENCHMARKS))  # formulas are tested in this process, as p
 
 @cache
 def published(name: str) -> Draft202012Validator:
-    """What `anubis schema` prints, closed: a program of ours tells nothing that is not in it."""
+    """The document that `anubis schema` prints, closed: a program of ours tells nothing that is not
+    in it."""
     return Draft202012Validator({**schemas()[name], "additionalProperties": False})
 
 
@@ -116,7 +117,7 @@ def benchmark_file() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def describe(run: Run) -> Callable[[Path], Ran]:
-    """What a program says of itself, and on stderr what it loads for that; asked once."""
+    """A program's description, and on stderr the modules that it loads for that; asked once."""
     return cache(lambda program: run(program, "--describe", flags="-X importtime"))
 
 

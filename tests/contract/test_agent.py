@@ -242,7 +242,7 @@ class Sampler:
         self.agent = Agent(Ring("node7", 1.0), sources, None)
 
     def rows(self, count: int, at: float | None = None) -> list[dict[str, float]]:
-        """What is not known is left out."""
+        """Rows of a page, without those that are not known."""
         for moment in range(count):
             self.agent.sample(float(moment + 1), time.monotonic() if at is None else at)
         heading, *rows = (json.loads(line) for line in self.agent.ring.lines_since(0))

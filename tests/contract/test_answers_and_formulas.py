@@ -41,7 +41,7 @@ def test_gemm_counts_each_wrong_element_of_the_rows_it_checks():
 
 
 def ring_link_bytes(operation: str, size: int, n: int) -> int:
-    """What one link of a ring carries when ranks pass chunks on, step by step."""
+    """Bytes that one link of a ring carries when ranks pass chunks on, step by step."""
     chunk = size // n
     if operation == "all_gather":
         return sum(chunk for _step in range(n - 1))
@@ -49,7 +49,7 @@ def ring_link_bytes(operation: str, size: int, n: int) -> int:
 
 
 def pairwise_bytes(size: int, n: int) -> int:
-    """What one rank sends in an all-to-all: a block to each of the others, none to itself."""
+    """Bytes that one rank sends in an all-to-all: a block to each of the others, none to itself."""
     return sum(size // n for peer in range(n) if peer != 0)
 
 

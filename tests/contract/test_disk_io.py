@@ -51,7 +51,8 @@ contract.run(disk_io.BENCHMARK, disk_io.measure)
 
 @contextmanager
 def throttled_reads(directory: Path, bytes_per_second: int) -> Iterator[Callable[[], None]]:
-    """What a process calls to join a group whose reads from the directory's disk are limited."""
+    """A function by which a process joins a group whose reads from the directory's disk are
+    limited."""
     limits = Path("/sys/fs/cgroup/blkio")
     number = directory.stat().st_dev
     disk = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
@@ -321,7 +322,7 @@ def children(pid: int) -> list[int]:
 
 
 def has_open(directory: Path):
-    """Whether a process has a file in the directory open, one without a name included."""
+    """Check whether a process has a file in the directory open, one without a name included."""
 
     def has_open(pid: int) -> bool:
         try:

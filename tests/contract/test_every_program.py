@@ -25,7 +25,7 @@ GPUS = len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def lacking(needs, gpus=GPUS):
-    """What a program needs and this machine has not."""
+    """Things that a program needs and this machine has not."""
     missing = [tool for tool in needs["tools"] if shutil.which(tool) is None]
     if needs["gpu"] and not gpus:
         missing.append("gpu")

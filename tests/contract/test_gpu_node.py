@@ -215,7 +215,7 @@ GIB_KB = 1 << 20
 
 
 def plant_memory(root, available_gib, **groups):
-    """What the kernel says is available, and limit, use and cache of groups by their folders."""
+    """Plant what the kernel reports as available, and limit, use and cache of groups by folder."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/meminfo").write_text(f"MemAvailable:  {int(available_gib * GIB_KB)} kB\n")
     (root / "proc/self/cgroup").write_text("4:memory:/job/step\n1:cpu:/x\n0::/job/step\n")

@@ -159,7 +159,8 @@ def rms_norm(x, norm: nn.RMSNorm):
 
 
 def gelu(x, approximate: str):
-    """By the error function or by tanh, from torch's own in fp64: elementwise, so no structure."""
+    """GELU by the error function or by tanh, from torch's own in fp64: elementwise, so no
+    structure."""
     return a(nn.functional.gelu(torch.from_numpy(x), approximate=approximate))
 
 
@@ -173,7 +174,7 @@ def rotated(x):
 
 
 def attention(x, layer, turn=lambda head: head):
-    """One sequence, head by head, score by score."""
+    """Attention of a sequence, head by head, score by score."""
     length, width = x.shape
     heads, groups, size = layer.heads, layer.groups, layer.head_width
     q, k, v = np.split(linear(x, layer.qkv), [heads * size, (heads + groups) * size], axis=1)

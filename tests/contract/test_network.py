@@ -318,7 +318,8 @@ def broadcom(machine: Machine, sent: int) -> None:
 
 
 def without_counters(machine: Machine, sent: int) -> None:
-    """As a pod sees its HCA, or a driver that counts nothing."""
+    """An HCA without counters, as a pod sees its own, or as a driver that counts nothing shows
+    it."""
     machine.hca("mlx5_0")
 
 
@@ -889,7 +890,7 @@ dist.recv = spoilt
 
 
 def on_two_nodes(start: Callable[[int], Any]) -> list[Any]:
-    """What runs the ranks of one node, for both nodes at once."""
+    """A function that runs the ranks of one node, for both nodes at once."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(start, (0, 1)))
 

@@ -73,7 +73,7 @@ print(json.dumps({{name: losses(name) for name in ONE_OF_EACH_KIND}}))
 
 @pytest.fixture(scope="module")
 def losses_elsewhere(forked, tmp_path_factory) -> dict[str, list[float]]:
-    """What another process comes to; JSON keeps every bit of a number."""
+    """Losses in another process; JSON keeps every bit of a number."""
     program = tmp_path_factory.mktemp("elsewhere") / "losses.py"
     root = str(Path(__file__).parents[2])
     program.write_text(IN_ANOTHER_PROCESS.format(benchmarks=str(BENCHMARKS), root=root))
@@ -179,7 +179,7 @@ def test_scaling_the_loss_changes_no_update(name, monkeypatch):
 
 
 def a_wrong_product(network):
-    """In a layer halfway, one of sixteen channels comes out twice as large."""
+    """Double one of sixteen channels in a layer halfway."""
 
     def spoil(module, inputs, output):
         values, *rest = output if isinstance(output, tuple) else (output,)
@@ -382,7 +382,7 @@ with join_ranks(None) as group:
 
 @pytest.fixture(scope="module")
 def launched(forked) -> Callable[..., Any]:
-    """What a program of two ranks prints, read as JSON."""
+    """The output of a program of two ranks, read as JSON."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
     def launched(program: Path, *arguments: str) -> Any:

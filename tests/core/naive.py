@@ -30,7 +30,7 @@ def shortfall(observed: Sequence[float], reference: Sequence[float], tail: float
 
 
 def typical_loss(observed: Sequence[float], reference: Sequence[float]) -> float:
-    """Of samples of one size, or of any and one that is constant."""
+    """Typical loss of samples of one size, or of any size and one that is constant."""
     expected = sorted(reference)
     if len(observed) != len(expected):
         expected = [min(expected)] * len(observed)

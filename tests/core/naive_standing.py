@@ -59,7 +59,7 @@ def _is_early(result: Validation, now: float) -> bool:
 
 
 def _results(validations: Iterable[Validation], now: float) -> Iterator[_Entry]:
-    """What is dated in the future was found, or left open, all the same: a clock was wrong."""
+    """Results of a node. What is dated in the future was found all the same: a clock was wrong."""
     for result in validations:
         if result.owes:
             yield min(result.at, now), OWED, result.node, result

@@ -113,7 +113,7 @@ class NaiveLogbook:
         return (struck + 10) / (expected + 10)
 
     def total_up_s(self, node: str, at: float) -> float:
-        """Between any two moments at which something begins or ends, a node is up or it is not."""
+        """Seconds up, summed between any two moments at which something begins or ends."""
         outs = [one for one in (*self.incidents, *self.repairs) if one.node == node]
         spans = [*self.spans(node), *((one.start, end_of(one)) for one in outs)]
         edges = sorted({at, *(edge for span in spans for edge in span if edge < at)})

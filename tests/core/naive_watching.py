@@ -24,7 +24,7 @@ def naive_look(telemetry, model, settings, *, job="", ended=False):
 
 
 def worked(telemetry):
-    """Without what was reported after all had stopped."""
+    """Telemetry without what was reported after all had stopped."""
     gpus, last = False, -1
     for m, metric in enumerate(telemetry.metrics):
         if metric.fault is not Side.LOW or metric.family not in {"cpu", "gpu", "throughput"}:

@@ -225,7 +225,7 @@ def xids() -> Finding:
 
 
 def odd_setting(*, unread: bool = False) -> Verdict:
-    """One of 8 nodes that has another driver than most, or cannot say which it has."""
+    """Plant a node of 8 that has another driver than most, or cannot say which it has."""
     usual = {"driver": {"node": "550.54"}}
     texts = [usual] * 7 + [{} if unread else {"driver": {"node": "535.183"}}]
     votes = [

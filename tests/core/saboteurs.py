@@ -139,7 +139,7 @@ class Book:
         self.surely_out = {node for node in self.surely_out if self.is_bad(node)}
 
     def lower(self, *, is_turn):
-        """What was accepted falls with the nodes that are out. A job that seemed over between two
+        """Lower what was accepted with the nodes that are out. A job that seemed over between two
         turns, by a look that lied, may still have its breaker."""
         for scope in SCOPES:
             self.accepted[scope] = min(self.accepted[scope], len(self.out(scope)))
@@ -209,7 +209,8 @@ class Book:
                 self.work[node] = (event.at, frozenset(seen.jobs)) if is_known else None
 
     def _turn(self, event):
-        """What went on in the turn before ended since, whatever its monitor's clock says."""
+        """Take a turn. What went on in the turn before ended since, whatever its monitor's clock
+        says."""
         turned_at, self.waited_at = self.waited_at, event.at
         self.maintained = event.maintained.keys()
         self.held = event.unreachable
@@ -225,7 +226,7 @@ class Book:
         self.incidents = now
 
     def redate(self, date):
-        """As another clock is believed."""
+        """Date everything anew, as another clock is believed."""
         for name, known in vars(self).items():
             if name not in ("policy", "shown", "maintained", "held", "accepted", "waiting"):
                 setattr(self, name, redated(known, date))
@@ -236,7 +237,7 @@ class Book:
         return any(began > at and kind in ("", about) for began, kind in self.proven[node])
 
     def is_broken(self, node):
-        """By the last conclusive verdict and the last repair."""
+        """Check by the last conclusive verdict and the last repair."""
         done = self.repair_done[node]
         if self.repair_begun[node] > done:
             return True
@@ -273,7 +274,7 @@ class Book:
         return not self.is_bad(node) and not self.owes(node)
 
     def is_there(self, node):
-        """For us."""
+        """Check that a node is there for us."""
         present, retired = self.present[node][0], self.retired[node][0]
         return present and not retired and node not in self.maintained
 
@@ -282,7 +283,7 @@ class Book:
         return seen is not None and bool(seen.cordon) and not is_ours(seen.cordon)
 
     def inside(self, scope, *, surely=False):
-        """Of a job: all that may run it, or that surely do."""
+        """Nodes of a job: all that may run it, or that surely do."""
         return [
             node
             for node in NODES
@@ -362,7 +363,7 @@ class Book:
             assert len(out) <= self.accepted[scope] + self.share(scope), (scope, out)
 
     def check_shown(self, lives):
-        """What people see of a node is what may be said of it."""
+        """Check that what people see of a node is what may be said of it."""
         for node, life in lives.items():
             if life.state in (State.IN_SERVICE, State.SPARE):
                 assert self.may_serve(node), f"{node} is {life.state}"
@@ -409,7 +410,7 @@ def redated(known, date):
 
 
 def _dated(event, now):
-    """What cannot have happened yet is bad news as of now; a pass is none."""
+    """Date of a result. What cannot have happened yet is bad news as of now; a pass is none."""
     if event.at <= now:
         return event
     if isinstance(event, VerdictReached):
@@ -460,13 +461,13 @@ class World:
 
     @property
     def now(self):
-        """As the keeper has it."""
+        """The time as the keeper has it."""
         return self.base + self.steady
 
     @property
     def wall(self):
-        """What whoever tells something takes for the time: another machine by the wall clock, or
-        this one by the time that goes on without it."""
+        """The time that a reporter believes: another machine by the wall clock, or this one by the
+        time that goes on without it."""
         return self.now if self.is_long else self.now + self.ahead
 
     @property
@@ -617,8 +618,8 @@ class World:
         self.obeys = not is_deaf
 
     def do_restart(self, latest=-math.inf):
-        """As every turn builds the keeper again, by what the last one kept. If no clock is wrong
-        and no event is dated later than now, the guard has nothing to do."""
+        """Restart: every turn builds the keeper again, from what the last one kept. If no clock is
+        wrong and no event is dated later than now, the guard has nothing to do."""
         at = self.now + self.ahead
         time = tell_time(self.clock, ClockReading(at=at, boot="b", steady_s=self.steady))
         self.clock = time.kept
@@ -647,7 +648,7 @@ class World:
         return Keeper(self.policy, *kept, dating)
 
     def do_jump(self, seconds, is_long):
-        """And back, the next time. In between somebody reads the clock."""
+        """Let the clock jump, and jump back the next time. In between somebody reads it."""
         self.do_restart()
         self.ahead, self.jumped_at = 0.0 if self.ahead else seconds, self.steady
         self.is_long = bool(self.ahead) and is_long
@@ -701,7 +702,7 @@ class World:
         self.incidents.pop((node, category), None)
 
     def do_work(self, nodes):
-        """One job, on these nodes only."""
+        """Run one job, on these nodes only."""
         self.shown = {
             node: replace(seen, jobs=(JOBS[0],) if node in nodes else ())
             for node, seen in self.shown.items()
@@ -738,7 +739,7 @@ class World:
 
 
 def check_counts(lives):
-    """What is kept current is what counting anew comes to."""
+    """Check that what is kept current is what counting anew comes to."""
     there = [life for life in lives.values() if life.is_there]
     for scope in SCOPES:
         inside = [life for life in there if scope in scopes(life)]
@@ -839,7 +840,7 @@ def _event(node, category, chance):
 
 
 def live(moves, policy, *, settles=True):
-    """One life; an AssertionError says what did not hold."""
+    """Live one life; an AssertionError says what did not hold."""
     world = World(policy)
     for move in moves:
         world.play(move)

@@ -80,7 +80,7 @@ def planned(fabric, spec=PAIR, *, then=THEN, suite=SUITE):
 
 
 def accepted(fabric, faults=(), *, suite=SUITE, then=THEN, history=(), spec=PAIR, **trouble):
-    """As the Validator accepts the nodes of a fabric; and what it launched."""
+    """The outcome of accepting the nodes of a fabric, and what the Validator launched."""
     executor = Cluster(fabric, faults, spec=spec, **trouble)
     whole = planned(fabric, spec, then=then, suite=suite)
     campaign = Campaign(
@@ -118,7 +118,7 @@ def with_a_slow_leaf():
 
 
 def learned(view):
-    """What others judge by."""
+    """Criteria by which others judge."""
     return repr(
         [
             (of_sku.sku, of_sku.criteria, of_sku.provenance.digest)

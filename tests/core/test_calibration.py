@@ -99,7 +99,7 @@ def test_a_loss_that_a_metric_is_said_to_show_is_found_and_a_much_smaller_one_is
 
 
 def stalling(rng, samples, share):
-    """With that share of the steps of each, taken by chance, twice as long."""
+    """Samples with that share of their steps, taken by chance, twice as long."""
     halved = np.argsort(rng.random(samples.shape), axis=1) < round(share * samples.shape[1])
     return np.where(halved, samples / 2, samples)
 
@@ -168,7 +168,7 @@ def test_one_more_healthy_unit_is_beyond_the_common_limit_no_more_often_than_the
 
 
 def blom(n):
-    """Which share of healthy units is worse than each of n that lie as evenly as they can."""
+    """The share of healthy units that is worse than each of n that lie as evenly as they can."""
     return (np.arange(1, n + 1) - 0.375) / (n + 0.25)
 
 
@@ -325,7 +325,8 @@ def test_metrics_that_judge_a_node_together_share_the_rate_of_false_alarms():
 
 
 def plainly_usual(balance, votes):
-    """From the outermost inwards: whoever is odd among the nearer ones leaves, and all beyond."""
+    """Usual units, from the outermost inwards: one that is odd among the nearer ones leaves, and
+    all beyond."""
     n = len(balance)
     middle = np.median([balance[vote] for vote in votes])
     order = sorted(range(n), key=lambda i: abs(balance[i] - middle))

@@ -151,7 +151,7 @@ def test_the_farthest_moved_comes_first_and_what_came_or_went_before_it():
 
 
 def assessment(**said: Judgement) -> Assessment:
-    """One metric per node, and the node as its metric."""
+    """An assessment with one metric per node, and the node as its metric."""
     return Assessment(
         alone=tuple(
             Verdict(

@@ -23,7 +23,7 @@ WORKLOAD = Workload.make("node_config", "1", {})
 
 
 def node(name, sku="h100", unread=(), **settings):
-    """Of the whole node, or of devices where a table is given."""
+    """Settings of a whole node, or of devices if a table is given."""
     texts = {n: v if isinstance(v, dict) else {"node": v} for n, v in settings.items()}
     return NodeSettings(node=name, sku=sku, workload=WORKLOAD, texts=texts, unread=dict(unread))
 
@@ -33,7 +33,7 @@ def fleet(*drivers, **more):
 
 
 def judgements(nodes, expectations=(), before=()):
-    """By node, setting and device."""
+    """Judgements by node, setting and device."""
     batch_verdicts, alone = judge_settings(nodes, expectations, before)
     verdicts = [*alone, *(verdict for batch_verdict in batch_verdicts for verdict in batch_verdict)]
     return {

@@ -34,7 +34,7 @@ def rates(network, *pairs):
 
 
 def slowed(fault, *pairs, fabric=TWO_TIERS, **settings):
-    """Which flows measure less with the fault than without, and by what share."""
+    """Flows that measure less with the fault than without, and by what share."""
     with_, without = (
         SimulatedNetwork(fabric=fabric, faults=faults, noise=0, **settings)
         for faults in ((fault,), ())

@@ -35,7 +35,7 @@ EVERY_METRIC = tuple(LEVELS)
 
 
 def within(count: int, share: float, draws: int = DRAWS) -> bool:
-    """Not further off than one honest generator in a million."""
+    """Check that a rate is not further off than one honest generator in a million."""
     low, high = binom.ppf([5e-7, 1 - 5e-7], draws, share)
     return bool(low <= count <= high)
 

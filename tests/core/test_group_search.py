@@ -36,7 +36,7 @@ def trial(nodes, failed):
 
 
 def searched(nodes, fails, *, partners=PARTNERS, by_comparison=False) -> tuple[Found, Search]:
-    """What is found in a group that failed, by groups that answer at once."""
+    """Result of a search in a group that failed, by groups that answer at once."""
     spare = tuple(f"s{i}" for i in range(partners))
     search = Search(good=dict.fromkeys(spare), leaves=(nodes,), by_comparison=by_comparison)
     search.trials += [trial(spare[: len(nodes)], False), trial(nodes, True)]

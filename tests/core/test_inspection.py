@@ -23,7 +23,7 @@ RAILS = FatTree(nodes=12, nodes_per_leaf=4, leaves_per_pod=3, spines=2, rails=3,
 
 
 def numbered(fabric: Fabric) -> Fabric:
-    """With a port at either end of every cable, and GUIDs as InfiniBand has them."""
+    """A fabric with a port at either end of every cable, and GUIDs as InfiniBand has them."""
     last = Counter(nic.switch for nic in fabric.nics)
 
     def port(switch: str) -> str:
@@ -51,7 +51,7 @@ def findings_of(fabric: Fabric, counters: Counters | None = None):
 
 
 def without(fabric: Fabric, lost: dict[tuple[str, str], int]) -> Fabric:
-    """With so many cables less between these."""
+    """A fabric with so many cables less between these."""
     left = ((link, link.cables[lost.get((link.a, link.b), 0) :]) for link in fabric.links)
     return replace(fabric, links=tuple(replace(link, cables=c) for link, c in left if c))
 

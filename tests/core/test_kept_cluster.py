@@ -48,7 +48,7 @@ def kept(place, jobs, policy=None, rates=PLAIN, means=ALONE, course="hangs", see
 
 
 def one_fault(at_h, course, means=ALONE, rates=PLAIN, policy=None, **changes):
-    """One job on one of two nodes, whose first node is struck once."""
+    """A scenario of one job on one of two nodes, whose first node is struck once."""
     struck = recorded(("n0", at_h))
     jobs = [TracedJob(arrival_h=0.0, nodes=1, duration_h=20.0)]
     upkeep = FaultCare(rates=rates, means=means, courses=[(course, 0.5)])

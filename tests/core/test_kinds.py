@@ -34,7 +34,7 @@ RNG = np.random.default_rng(7)
 
 
 def rates(levels, noise=0.003, samples=8):
-    """What each node measures around its level."""
+    """Rates of each node around its level."""
     levels = np.asarray(levels, dtype=float)
     return levels[:, None] * RNG.normal(1, noise, (levels.size, samples))
 

@@ -126,7 +126,7 @@ class Cluster:
         )
 
     def answer(self, test, verdict=HEALTHY, **otherwise):
-        """By node; the nodes that are not named get `verdict`."""
+        """Answer by node; the nodes that are not named get `verdict`."""
         began = self.later(10)
         verdicts = {node: otherwise.get(node, verdict) for node in test.owed}
         return self.hear(
@@ -463,7 +463,7 @@ def test_who_owes_an_answer_is_no_spare_takes_nobody_s_place_and_is_not_next():
 
 
 def alert(cluster, *nodes, ended=None):
-    """What the history has when the turn is taken: a GPUXid on these nodes."""
+    """Tell a GPUXid on these nodes, which the history has when the turn is taken."""
     began = cluster.now
     incidents = {node: (OpenIncident(category="GPUXid", at=began),) for node in nodes}
     return Waited(at=cluster.later(), incidents=incidents, ended=ended or {})
@@ -923,7 +923,7 @@ def known(keeper):
 
 
 def random_news(rng, at, seen):
-    """And what the orchestrator shows from then on."""
+    """Random news, and what the orchestrator shows from then on."""
     shown = rng.choice([seen, seen, {}, {"n1": SeenNode()}, {"n1": SeenNode(jobs=("7",))}])
     told = at - rng.randint(-250, 250)  # a clock may be ahead
     events = [

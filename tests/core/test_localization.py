@@ -46,7 +46,7 @@ ROUTED = {id(fabric): statically_routed(fabric) for fabric in (TREE, RAILS, POD)
 
 
 def scanned(network, fabric, rails=None, turn=0):
-    """What a quick scan measures."""
+    """Flows that a quick scan measures."""
     return [
         measured
         for number, each in enumerate(quick_rounds(fabric, fabric.nodes))
@@ -73,7 +73,7 @@ def fully_scanned(network, fabric):
 
 
 def observe(fabric, measured):
-    """Against what flows reach where all is well."""
+    """Observe flows against what they reach if all is well."""
     return SimulatedNetwork(fabric=fabric).observations(measured)
 
 
@@ -458,7 +458,7 @@ def _shuffled(items, random):
 
 
 def _sure(found, new):
-    """What is named alone and surely; of equally probable sets one is as good as another."""
+    """Parts that are named alone and surely; of equally probable sets one is as good as another."""
     return {
         (part.kind, new.get(part.name, part.name), new.get(part.other, part.other))
         for cause in found.causes

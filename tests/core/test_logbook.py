@@ -131,7 +131,7 @@ def test_who_is_watched_and_who_is_down_is_what_going_through_everything_finds(p
 
 
 def known_at(past: Past, at: float) -> Past:
-    """Without what begins at that instant or later, and without the ends that are to come."""
+    """Records known at an instant: none that begins then or later, and no end that is to come."""
 
     def begun(one: Incident | Repair) -> dict[str, Any]:
         return vars(one) | {"end": None if one.end is None or one.end > at else one.end}

@@ -266,7 +266,7 @@ def test_pairs_that_could_share_cables_put_nothing_at_fault(fabric):
 
 
 def undisturbed(view):
-    """What followed from results, by what cables it may have taken and when it ran."""
+    """Measurements that met no others, by what cables they may have taken and when they ran."""
     use = CableUse(view.campaign.plan.fabric)
     for run in view.executions:
         if run.step.turn:

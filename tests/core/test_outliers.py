@@ -57,8 +57,8 @@ def healthy(nodes=16, minutes=30, seed=0, level=400.0, noise=4.0):
 
 
 def as_written(job, rule):
-    """For the last full minute: every sample of the span against the mean and the deviation of all
-    nodes at its time, each less its own level, by loops."""
+    """Outliers of the last full minute: every sample of the span against the mean and the deviation
+    of all nodes at its time, each less its own level, by loops."""
     minute = round(rule.minute_s / job.step_s)
     minutes = job.points // minute - 1  # the last one has not ended before the next begins
     kept = min(minutes, rule.level_minutes)

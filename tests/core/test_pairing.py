@@ -141,7 +141,7 @@ def between(fabric, a, b):
 
 
 def pair_tests_at(fabric):
-    """Who is how far from whom, by another library."""
+    """Pairs by their distance, by another library."""
     found: dict[int, networkx.Graph] = {}
     for one, other in combinations(fabric.nics, 2):
         graph = between(fabric, one.switch, other.switch)
@@ -168,7 +168,7 @@ def test_each_distance_has_one_round_with_as_many_pairs_as_there_can_be(fabric, 
 
 
 def best_matching(sizes, adjacent):
-    """How many pairs there can be, by another library on every single member."""
+    """The most pairs that there can be, by another library on every single member."""
     graph = networkx.Graph()
     for i, j in zip(*np.nonzero(adjacent), strict=True):
         graph.add_edges_from(

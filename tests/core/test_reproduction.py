@@ -321,7 +321,7 @@ def test_of_two_parts_the_slower_one_is_searched_whichever_it_is(node):
 
 
 def uplink_located(fabric: Fabric, leaf: str, seed: int = 0) -> CampaignOutcome:
-    """By what a locate taught while it was well."""
+    """A locate of an uplink, judged by what one taught while all was well."""
     loose = 0.5
     healthy, _ = located(Leaves(fabric, seed=100 + seed), fabric=fabric, alpha=loose)
     cluster = Leaves(fabric, leaf, seed)

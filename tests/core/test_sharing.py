@@ -293,7 +293,7 @@ def test_a_pair_starts_before_those_of_two_leaves_where_fewer_wait(ends):
 
 
 def crossed_leaves(fabric, some):
-    """By how many of these pair tests each leaf is crossed, on whatever rail."""
+    """Number of these pair tests that cross each leaf, on whatever rail."""
     return Counter(
         near
         for pair_test in some
@@ -455,7 +455,7 @@ def test_a_flow_that_fell_short_undisturbed_has_no_excuse():
 
 
 def naive_chance(fabric, flows, short, row):
-    """By comparing with each other pair."""
+    """The chance by comparing with each other pair."""
     use, pairs = CableUse(fabric), {}
     for flow, is_short in zip(flows, short, strict=True):
         pairs.setdefault(frozenset((flow.source.node, flow.target.node)), []).append(is_short)

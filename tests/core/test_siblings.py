@@ -110,7 +110,7 @@ def test_units_are_beyond_the_limit_of_their_siblings_no_more_often_than_the_rat
 
 
 def judged(rng, slow=1.0, nodes=8, between=0.03, own=True):
-    """Which nodes are called by both times, if the units of the first are so much slower."""
+    """Nodes that are called by both times, if the units of the first are so much slower."""
     owners = np.repeat(np.arange(nodes), ON_EACH)
     pace = 100 * (1 + between * rng.standard_normal(nodes))[owners]
     pace *= 1 + 0.003 * rng.standard_normal(owners.size)

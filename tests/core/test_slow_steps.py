@@ -59,7 +59,7 @@ def with_collections_of_garbage(times, rng):
 
 
 def with_bursts(times, rng):
-    """One run in 14 has a burst of 2 to 8 steps that take twice as long."""
+    """Runs of which one in 14 has a burst of 2 to 8 steps that take twice as long."""
     times = times.copy()
     for run in np.flatnonzero(rng.random(len(times)) < 0.07):
         times[run, rng.integers(24) :][: rng.integers(2, 9)] *= 2
@@ -100,7 +100,7 @@ def count_slow(units, slow):
 
 
 def called(first, second, learned):
-    """By two measurements of all, as a campaign judges its suspects."""
+    """Nodes called by two measurements of all, as a campaign judges its suspects."""
     short, again = (criteria.shortfalls(times, learned) for times in (first, second))
     beyond_chance = count_equal_chances(short, again, learned, len(first)) == 0
     return (short.suspicion(learned) >= 1) & (short.together(again, learned) >= 1) & beyond_chance

@@ -246,7 +246,7 @@ def strength_of(levels):
 
 
 def may_go(node, records, findings, levels):
-    """By the rules, one after the other and without any order."""
+    """Check by the rules, one after the other and without any order."""
     mine = [record for record in records if is_about(record, node)]
     stretches = [
         (min(record.start, NOW), math.inf if record.end is None else record.end)
@@ -274,7 +274,7 @@ def may_go(node, records, findings, levels):
 
 
 def is_owed(result, answers, levels):
-    """Whether anything that it left unanswered was neither passed later nor did not apply."""
+    """Check whether anything that it left unanswered was neither passed later nor did not apply."""
     later = [answer for answer in answers if answer.at > min(result.at, NOW)]
     answered = {name for answer in later for name in answer.inapplicable}
     passes = [answer for answer in later if answer.judgement is HEALTHY]
@@ -293,7 +293,7 @@ def is_disproved(fail, passes, findings, levels):
 
 
 def passed_by(passes, levels, earlier):
-    """By those that asked for no less."""
+    """Passes by workloads that asked for no less."""
     least = levels[earlier.campaign]
     return {
         name for result in passes if levels[result.campaign] >= least for name in result.benchmarks

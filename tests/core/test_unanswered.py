@@ -31,7 +31,7 @@ def owed(plan, done, node="n3", **how):
 
 
 def on(node, *benchmarks):
-    """Whether an execution is one of these, with the node."""
+    """A check whether an execution is one of these, with the node."""
     return lambda e: node in e.step.participants and e.step.workload.benchmark in benchmarks
 
 

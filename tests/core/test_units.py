@@ -67,7 +67,7 @@ def executed(run, number):
 
 
 def one_by_one(campaign):
-    """What `units` must come to."""
+    """The units that `units` must come to, one by one."""
     found = defaultdict(list)
     for participants, benchmark, series in campaign:
         sku = "+".join(sorted({PLAN.sku(name) for name in participants}))
@@ -148,7 +148,7 @@ def test_a_count_of_errors_may_be_0_and_is_still_a_number():
 
 
 def some(*names: str, benchmark: str = "gemm", metric: MetricSpec = RATE) -> Units:
-    """Of a node or a group, each with one sample."""
+    """Executions of a node or a group, each with one sample."""
     workload = Workload.make(benchmark, "1", {})
     key = CriterionKey(sku="x", workload=workload, metric=metric.name, device_kind="cuda")
     count = len(names)

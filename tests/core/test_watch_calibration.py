@@ -25,7 +25,7 @@ def thresholds():
 
 
 def naive_scores(windows):
-    """Of each node, from all pairs of distances."""
+    """Scores of each node, from all pairs of distances."""
     distances = squareform(pdist(windows)).sum(axis=1) / (len(windows) - 1) / np.sqrt(8)
     if len(windows) >= 16:
         return (distances - distances.mean()) / distances.std()
@@ -35,7 +35,7 @@ def naive_scores(windows):
 
 @pytest.fixture(scope="module")
 def loud():
-    """So loud that no threshold is the least one."""
+    """A job so loud that no threshold is the least one."""
     return calibrated([shaken(healthy(nodes=64, seed=seed)) for seed in range(4)])
 
 

@@ -44,7 +44,7 @@ def looks_alike(seed, precision=1e-6):
 
 
 def looks_alike_as_large_jobs_do(seed):
-    """With bounds and compiled loops, whose sums are of single precision."""
+    """Looks with bounds and compiled loops, whose sums are of single precision."""
     with mock.patch.object(distances, "FEW", 0), mock.patch.object(candidates, "FEW", 0):
         return looks_alike(seed, 1e-3)
 

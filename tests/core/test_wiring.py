@@ -22,7 +22,7 @@ DEFECTIVE, UNKNOWN = Judgement.DEFECTIVE, Judgement.UNKNOWN
 
 
 def cabled(fabric: Fabric, leaves: Mapping[RailNic, str]) -> Fabric:
-    """With these NICs at other leaves; at none, they are gone."""
+    """A fabric with these NICs at other leaves; those at none are gone."""
     moved = (
         replace(nic, switch=leaves.get((nic.node, nic.rail), nic.switch)) for nic in fabric.nics
     )

@@ -59,6 +59,6 @@ def healthy(nodes=8, points=900, *, step_s=1.0, metrics=(PFC, CPU, DUTY), seed=1
 
 
 def set_values(telemetry, metric, node, start, stop, value):
-    """In place: what a node reports of a metric from one point to another."""
+    """Set in place what a node reports of a metric from one point to another."""
     telemetry.series(metric)[telemetry.nodes.index(node), start:stop] = value
     return telemetry

@@ -28,7 +28,7 @@ class ByNodes:
 
 
 def made_case(seed):
-    """What `look` is to be asked: telemetry, model, settings and the rest."""
+    """A question for `look`: telemetry, model, settings and the rest."""
     random = np.random.default_rng(seed)
     telemetry = _telemetry(random)
     model = StandIn(order=tuple(random.permutation(["pfc_tx", "cpu_use", "gpu_duty"]).tolist()))
@@ -89,7 +89,8 @@ def _telemetry(random):
 
 
 def _disturb(random, values):
-    """One or several nodes leave the others, for good or for a while, in some of the metrics."""
+    """Let one or several nodes leave the others, for good or for a while, in some of the
+    metrics."""
     metrics, nodes, points = values.shape
     before = values.copy()
     start = int(random.choice([0, random.integers(0, points)]))

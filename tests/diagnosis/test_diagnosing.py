@@ -37,7 +37,7 @@ NODES = ("n0", "n1")
 
 @pytest.fixture
 def dumps(tmp_path: Path) -> Path:
-    """Of a job in which rank 2, on n1, stopped before a collective."""
+    """Dumps of a job in which rank 2, on n1, stopped before a collective."""
     folder = tmp_path / "4711"
     folder.mkdir()
     for rank, made in HangingJob(JobLayout(dp=4), [HangFault(2, 5)]).run().dumps().items():
@@ -47,7 +47,7 @@ def dumps(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def caller(tmp_path: Path) -> Caller:
-    """Whose cluster has these nodes."""
+    """A caller whose cluster has these nodes."""
     caller = Caller(history_url=f"sqlite:///{tmp_path}/history.db", clock=lambda: NOW)
     with caller.history() as history:
         resolve(history, None, caller).watches.begin(NODES, NOW - 86_400)

@@ -524,7 +524,7 @@ def test_a_job_with_the_hook_is_asked_where_it_announced_itself(tmp_path: Path):
 
 
 def trace(collectives: int, ended: int) -> str:
-    """Of a flight recorder, of a rank that launched and finished so many."""
+    """A flight recorder's trace of a rank that launched and finished so many."""
     entries = [
         {
             "pg_id": 0,

@@ -77,7 +77,7 @@ class Story:
         return replace(self.evidence, collectors=frozenset(Collector), ranks=RANKS)
 
     def informative(self) -> list[Collector]:
-        """Who brought any record: the rest cannot change what is concluded."""
+        """Collectors that brought any record: the rest cannot change what is concluded."""
         logs = {event.collector for event in self.evidence.log}
         return [
             name

@@ -251,7 +251,7 @@ def test_a_rank_that_does_not_answer_hangs_a_job_once_all_others_have_rested():
 
 @pytest.fixture
 def programs() -> Iterator[tuple[int, int]]:
-    """One that sleeps and one that wakes up again and again."""
+    """Two programs: one that sleeps and one that wakes up again and again."""
     codes = ("import time; time.sleep(600)", "import time\nwhile True: time.sleep(0.01)")
     started = [subprocess.Popen([sys.executable, "-c", code]) for code in codes]
     try:

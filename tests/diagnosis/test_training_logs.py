@@ -250,7 +250,7 @@ def test_rubbish_ends_without_an_event_that_blames(tmp_path):
 
 
 def labelled(texts):
-    """As srun -l mixes them: a line of each in turn."""
+    """Lines as srun -l mixes them: a line of each in turn."""
     blocks = [text.splitlines() for text in texts]
     return "".join(
         f"{task:>2}: {line}\n"

@@ -160,7 +160,7 @@ def manifests() -> Iterator[Document]:
 
 
 def apply(made: Server, document: Document) -> str:
-    """As `kubectl apply` does: by the kind's own place, whatever the kind is; why not."""
+    """Apply a document as `kubectl apply` does, whatever its kind is; return why it was refused."""
     group, _, version = document["apiVersion"].rpartition("/")
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     kinds = send(made.client("admin"), "GET", root)["resources"]

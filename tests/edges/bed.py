@@ -31,7 +31,7 @@ Outcome = TypeVar("Outcome")
 
 
 def why_not() -> str:
-    """Why there can be no test bed on this machine; "" when there can."""
+    """The reason why this machine can have no test bed; "" if it can."""
     if os.geteuid() != 0:
         return "the test bed needs root"
     missing = [tool for tool in ("ip", "tc", "nsenter", "unshare") if shutil.which(tool) is None]
@@ -60,7 +60,7 @@ def tried(
 
 
 def free_subnet(number: int) -> str:
-    """One that no route here has: a bed whose tests were killed leaves its routes behind."""
+    """A subnet that no route here has: a bed whose tests were killed leaves its routes behind."""
     taken = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
     nets = (f"10.{232 + number % 16}.{(os.getpid() + i) % 256}.0/24" for i in range(256))
     return next(net for net in nets if net not in taken)
@@ -115,7 +115,7 @@ class Bed:
 
     @contextmanager
     def fault(self, plant: Sequence[str], undo: Sequence[str]) -> Iterator[None]:
-        """One of the script's verbs, and at the end the one that takes it back."""
+        """Plant a fault by one of the script's verbs, and at the end the one that takes it back."""
         self.verb(*plant)
         try:
             yield
@@ -123,7 +123,7 @@ class Bed:
             self.verb(*undo)
 
     def words_into(self, host: str) -> tuple[str, ...]:
-        """What to put before a command, for a host or "driver"."""
+        """Words to put before a command, for a host or "driver"."""
         where = ("driver",) if host == "driver" else ("exec", host)
         return tuple(self.command(*where, argv=["true"])[:-1])
 
@@ -133,7 +133,7 @@ class Bed:
 
     @contextmanager
     def network_of(self, host: str) -> Iterator[None]:
-        """For what this thread connects to and starts in the block."""
+        """Use a host's network for what this thread connects to and starts in the block."""
         holder = Path(tempfile.gettempdir(), f"testbed-{self.name}", f"{host}.pid").read_text()
         with Path("/proc/thread-self/ns/net").open() as here:
             with Path("/proc", holder.strip(), "ns", "net").open() as there:
@@ -190,7 +190,7 @@ def output(*argv: str) -> list[str]:
 
 
 def traces(bed: Bed, networks: set[str]) -> list[str]:
-    """What the machine still shows of a bed, asked without the script."""
+    """Traces that the machine still shows of a bed, asked without the script."""
     places = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir(), Path(gettempdir())]
     mine = [place / f"testbed-{bed.name}" for place in places]
     found = [str(path) for path in mine if path.exists()]

@@ -41,7 +41,7 @@ def verbs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 @pytest.fixture
 def desk(tmp_path: Path, verbs: ForkServer) -> Desk:
-    """What it runs is forked, and what it starts is the command from its first line."""
+    """A desk. What it runs is forked, and what it starts is the command from its first line."""
 
     class Forked(Desk):
         def run(self, *words: str) -> Done:
@@ -58,7 +58,7 @@ Describe = Callable[[Sequence[Path]], list[BenchmarkSpec]]
 
 @pytest.fixture(scope="session")
 def told() -> Describe:
-    """What programs say of themselves; each shipped one is asked once for all tests in here."""
+    """Descriptions of programs; each shipped one is asked once for all tests in here."""
     ask, shipped = catalog.describe_all, places.shipped_folder("benchmarks")
     known: dict[Path, BenchmarkSpec] = {}
 
@@ -76,9 +76,9 @@ Upgrade = Callable[[sa.Connection], None]
 
 @pytest.fixture(scope="session")
 def tables() -> Upgrade:
-    """What upgrades lead to, with the same statements for each empty file: the first is upgraded,
-    and the others have what came of it in a tenth of the time. tests/edges/test_store*.py upgrade
-    each of theirs."""
+    """Tables as upgrades make them, with the same statements for each empty file: the first is
+    upgraded, and the others have what came of it in a tenth of the time. tests/edges/test_store*.py
+    upgrade each of theirs."""
     upgrade = database._upgrade
     statements: list[str] = []
 
@@ -104,7 +104,7 @@ def entry(
     told: Describe,
     tables: Upgrade,
 ) -> Callable[..., Done]:
-    """What the command does, in this process, where all is loaded: thirty times as fast."""
+    """Run the command in this process, where all is loaded: thirty times as fast."""
     monkeypatch.setattr(catalog, "describe_all", told)
     monkeypatch.setattr(database, "_upgrade", tables)
 

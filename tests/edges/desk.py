@@ -211,7 +211,7 @@ class Desk:
         )
 
     def began(self) -> int:
-        """How often `spin` was begun."""
+        """Number of times that `spin` was begun."""
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0
 
     def alive(self) -> list[int]:

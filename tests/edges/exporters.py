@@ -18,8 +18,9 @@ needs_prometheus = pytest.mark.skipif(
 
 
 def exported(telemetry, *, node_port=9100, gpus=2, cores=2, without=(), cumulative=np.cumsum):
-    """As node_exporter and dcgm-exporter write it: processor time and pause frames as counters,
-    GPUs one by one, around the mean of their node. `without`: pairs of a metric and a node."""
+    """Metrics as node_exporter and dcgm-exporter write it: processor time and pause frames as
+    counters, GPUs one by one, around the mean of their node. `without`: pairs of a metric and a
+    node."""
     lines = []
     for metric, values in zip(telemetry.metrics, telemetry.values.astype(float), strict=True):
         family, write = FAMILIES[metric.name]
@@ -85,7 +86,7 @@ def prometheus(folder, text):
 
 
 def started(folder):
-    """On the blocks in a folder."""
+    """Start a server on the blocks in a folder."""
     settings = {"global": {"scrape_interval": "1m"}}
     options = ["--storage.tsdb.retention.time=10y"]
     return prometheus_server.running(folder, settings, options=options)

@@ -11,7 +11,7 @@ from anubis.lab.simulation.simulated_network import statically_routed
 
 
 def routed_fabric(tree: FatTree) -> Fabric:
-    """With GUIDs, LIDs and forwarding tables."""
+    """A fabric with GUIDs, LIDs and forwarding tables."""
     fabric = tree.fabric()
     switches = (replace(s, guid=f"2{n:05x}") for n, s in enumerate(fabric.switches))
     nics = (replace(nic, guid=f"1{n:05x}", lid=n + 1) for n, nic in enumerate(fabric.nics))
@@ -59,7 +59,7 @@ def dump_fts_of(fabric: Fabric) -> str:
 
 
 def dump_fts_n_of(fabric: Fabric) -> str:
-    """Without descriptions: the LIDs are known from ibnetdiscover alone."""
+    """Tables without descriptions: the LIDs are known from ibnetdiscover alone."""
     return _tables(
         fabric,
         "Unicast lids [0x0-0xc] of switch Lid 3 guid 0x{guid:0>16} ({name}):"

@@ -121,7 +121,7 @@ class FakeKubelet:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started, as a container does when it is killed."""
+    """End a process with all that it started, as a container that is killed."""
     if process.poll() is None:
         end_with_front(process.pid)
     process.wait(LIMIT_S)

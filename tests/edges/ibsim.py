@@ -84,7 +84,7 @@ class Simulator:
 
     @property
     def path(self) -> str:
-        """With these tools before all others."""
+        """A path with these tools before all others."""
         return f"{self.programs}{os.pathsep}{os.environ['PATH']}"
 
     def manage(self) -> None:
@@ -99,12 +99,12 @@ class Simulator:
         self.settle()
 
     def settle(self) -> None:
-        """Until every port can be asked, by the routes of the fabric as it is now."""
+        """Wait until every port can be asked, by the routes of the fabric as it is now."""
         if not eventually(lambda: "query failed" not in self._errors()):
             pytest.fail("opensm did not bring the fabric up in 20 s")
 
     def tell(self, *commands: str) -> None:
-        """What a person would type at ibsim's console."""
+        """Type this at ibsim's console."""
         stdin, before = self._simulator.stdin, self._prompts()
         assert stdin
         stdin.write("".join(f"{command}\n" for command in commands))

@@ -114,7 +114,7 @@ class FakeApi(KubernetesEmulator):
         return self.objects[NODES, None, name].raw
 
     def write(self, name: str, manager: str, **parts) -> None:
-        """As somebody else."""
+        """Write as somebody else."""
         if "unschedulable" in parts.get("spec", {}):
             fields = {"f:spec": {"f:unschedulable": {}}}
             entries = [{"manager": manager, "time": "2026-11-22T03:00:00Z", "fieldsV1": fields}]
@@ -171,7 +171,7 @@ def owner(kind: str, name: str, api: str) -> dict:
 
 @contextmanager
 def api_server() -> Iterator[FakeApi]:
-    """In a thread of its own, as the client blocks."""
+    """An API server in a thread of its own, as the client blocks."""
     loop = asyncio.new_event_loop()
     started, ended = threading.Event(), asyncio.Event()
     api = FakeApi()

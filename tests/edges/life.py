@@ -34,17 +34,17 @@ class NodeOwner(Protocol):
         ...
 
     def reason(self, node: str) -> str:
-        """Why it is kept from jobs; nothing: it is not."""
+        """The reason why a node is kept from jobs; empty if it is not."""
         ...
 
     def takes_jobs(self, node: str) -> bool: ...
 
     def cordon(self, node: str) -> None:
-        """By hand."""
+        """Cordon a node by hand."""
         ...
 
     def runs_a_job(self, node: str) -> str:
-        """What became of a job that was asked for there, if it ended well; else nothing."""
+        """The end of a job that was asked for there, if it ended well; else nothing."""
         ...
 
 
@@ -76,7 +76,7 @@ class KeptSite(Protocol):
         ...
 
     def swaps(self) -> list[str]:
-        """Which spares were brought into service, in sentences."""
+        """Spares that were brought into service, in sentences."""
         ...
 
 
@@ -109,8 +109,8 @@ class Story:
 
 
 def live(site: KeptSite, story: Story) -> None:
-    """From the acceptance of a fleet to the proven return of a node that was slow, and of nodes on
-    which an alert fired."""
+    """Live from the acceptance of a fleet to the proven return of a node that was slow, and of
+    nodes on which an alert fired."""
     _accept(site, story)
     spares = _keep_a_spare(site, story)
     site.owner.cordon(site.by_hand)
@@ -161,7 +161,7 @@ def _add(site: KeptSite, story: Story) -> None:
 
 
 def _alert(site: KeptSite, story: Story, spares: Sequence[str]) -> None:
-    """On a node that serves and on the spare, then on another one that serves."""
+    """Alert on a node that serves and on the spare, then on another one that serves."""
     owner, (spare, *_) = site.owner, spares
     first, second, *_ = [n for n in site.proven if n not in (site.by_hand, spare)]
     for node in (first, spare):

@@ -44,8 +44,8 @@ class There:
 def troubles(
     document: Mapping[str, Any], there: There, send: Send, *, examples: int, seed: int
 ) -> Iterator[str]:
-    """Of each operation so many right requests, so many wrong ones, and some that lead somewhere.
-    The same ones for the same seed."""
+    """Troubles with so many right requests of each operation, so many wrong ones, and some that
+    lead somewhere; the same ones for the same seed."""
     schema = schemathesis.openapi.from_dict(dict(document))
     for described in schema.get_all_operations():
         operation = described.ok()

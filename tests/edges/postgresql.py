@@ -56,7 +56,7 @@ class Server:
         assert up, "PostgreSQL did not come up"
 
     def stop(self) -> None:
-        """At once, as a crash would: nobody is asked to leave."""
+        """Stop at once, as in a crash: no connection is closed first."""
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait(timeout=LIMIT_S)
 

@@ -47,7 +47,7 @@ class SiteHosts:
         (folder / "hosts").mkdir()
 
     def commands(self) -> dict[str, tuple[str, ...]]:
-        """What the orchestrator's file says."""
+        """Commands as in the orchestrator's file."""
         verbs = ("jobs", "cordoned", "cordon", "release")
         return {verb: (*self._way, str(self._tool), verb, "{node}") for verb in verbs}
 

@@ -23,7 +23,7 @@ READY = {"idle", "mixed", "allocated"}
 
 
 def why_not() -> str:
-    """Why there can be no Slurm on this machine; "" when there can."""
+    """The reason why this machine can have no Slurm; "" if it can."""
     if os.geteuid() != 0:
         return "a Slurm of one's own needs root"
     missing = [
@@ -115,7 +115,7 @@ class SlurmBed:
         ).stdout.strip()
 
     def state(self, node: str) -> str:
-        """As `idle+drain`."""
+        """State of a node, as `idle+drain`."""
         return self.run("sinfo", "-h", "-n", node, "-O", "StateComplete:100").stdout.strip()
 
     def reason(self, node: str) -> str:

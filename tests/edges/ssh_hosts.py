@@ -85,7 +85,7 @@ class SshBed(Bed):
         return lines
 
     def pids_of(self, host: str) -> list[str]:
-        """Of a node's processes, or of the driver's."""
+        """Ids of a node's processes, or of the driver's."""
         procs = Path(f"/sys/fs/cgroup/cpu/testbed-{self.name}/{host}/cgroup.procs")
         if not procs.exists():
             procs = Path(f"/sys/fs/cgroup/testbed-{self.name}/{host}/cgroup.procs")

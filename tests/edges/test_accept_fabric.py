@@ -38,7 +38,7 @@ def parts(done: Done) -> list[dict]:
 
 
 def criteria(desk: Desk) -> dict[str, str]:
-    """By file; when it was learned is left out."""
+    """Criteria by file; when each was learned is left out."""
     files = sorted((desk.home / "criteria").rglob("*.json"))
     return {file.name: re.sub(r'"created_at": "[^"]*"', "", file.read_text()) for file in files}
 

@@ -34,7 +34,7 @@ MOVING = {"tcp_throughput", "throughput", "send_queue", "send_queue:worst"}
 
 @pytest.fixture
 def agent(tmp_path) -> Iterator[str]:
-    """On a node with eight GPUs and eight HCAs, none of which is there."""
+    """An agent on a node with eight GPUs and eight HCAs, none of which is there."""
     libraries, root = tmp_path / "driver", tmp_path / "node"
     libraries.mkdir()
     root.mkdir()
@@ -85,7 +85,7 @@ def test_what_it_shows_is_what_prometheus_and_openmetrics_ask_for(agent):
 
 
 def what_differs(url: str, agent: str) -> dict[str, tuple[float, object]]:
-    """What stands still, and is another in the answers of Prometheus."""
+    """Series that stand still, and are others in the answers of Prometheus."""
     ours = {metric: value for metric, value in last_row(agent).items() if metric not in MOVING}
     theirs = {metric: asked(url, agent[7:], metric) for metric in ours}
     return {

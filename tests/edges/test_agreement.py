@@ -99,7 +99,7 @@ class Life:
         self._measure(some, crash_share=0.3)
 
     def _measure(self, some, **trouble):
-        """With all others, so that there is something to compare with."""
+        """Measure with all others, so that there is something to compare with."""
         self.site.describe(seed=self.draw.randrange(1000), **trouble)
         self.site.measure(ValidateRequest, self.draw.choice([None, None, some]))
         self.site.describe()

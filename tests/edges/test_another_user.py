@@ -51,7 +51,8 @@ def shelf() -> Iterator[Path]:
 
 
 def as_nobody(near: Desk, *words: str) -> Done:
-    """In a child of this process, in which all is loaded that this user may not read."""
+    """Run as nobody in a child of this process, in which all is loaded that this user may not
+    read."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

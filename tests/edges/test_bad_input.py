@@ -598,7 +598,7 @@ WHOLE = {
 
 
 def keys_of(record: type[Any]) -> Iterator[tuple[str, ...]]:
-    """Of what its file may say, and of the tables in it."""
+    """Keys that a file may have, and those of the tables in it."""
     for key in fields(record):
         yield (key.name,)
         for inner in (SimulatedFleet, PodSettings, *settings_kinds().values()):
@@ -631,7 +631,7 @@ def test_whatever_stands_in_a_cluster_s_file_is_a_cluster_or_one_sentence(kind, 
 
 
 def outcome_of(file: Path) -> str:
-    """What is wrong with a cluster's file; empty: nothing."""
+    """The error in a cluster's file; empty if there is none."""
     try:
         described = configs.cluster(str(file))
         if isinstance(described, configs.RayCluster):

@@ -36,7 +36,7 @@ def write(folder: Path, name: str, broken: str = "") -> Path:
 
 @pytest.fixture(autouse=True)
 def fresh_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In which nothing is known of any program."""
+    """A home in which nothing is known of any program."""
     monkeypatch.setenv("ANUBIS_HOME", str(tmp_path / "home"))
 
 

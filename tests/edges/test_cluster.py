@@ -228,7 +228,7 @@ def test_the_host_with_a_small_share_of_the_processor_is_found_and_no_other(site
 
 @pytest.fixture(scope="module")
 def slow_link(tmp_path_factory, bed):
-    """What a campaign with a slow link found, and all that runs on any host after it."""
+    """Findings of a campaign with a slow link, and all that runs on any host after it."""
     site = Site(tmp_path_factory.mktemp("slow-link"))
     slow, mended = ("slow-link", "node2", "60mbit"), ("mend", "node2")
     verdicts, stderr = measured(bed, [*site.accept("pairs"), FOUR], slow, mended, "node2")

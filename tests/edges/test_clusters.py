@@ -52,7 +52,7 @@ def gate(desk, *where):
 
 
 def told_incident(desk, cluster):
-    """That n1 of the cluster is in an incident."""
+    """Tell that n1 of the cluster is in an incident."""
     words = (
         "history",
         "import",

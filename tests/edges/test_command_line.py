@@ -423,7 +423,8 @@ def test_the_operators_own_configs_come_first(near):
 
 @pytest.fixture
 def slow_node(near):
-    """Not accepted yet, so that a gate and a sweep test it; no form of an answer about it is 0."""
+    """A slow node, not accepted yet, so that a gate and a sweep test it; no form of an answer about
+    it is 0."""
     near.words = ("--cluster", near.fleet(), "--suite", near.suite(near.flow()))
     assert near.ask("accept", "n[1-7]", *near.words).code == 0
     near.fleet(slow_share=1.0)

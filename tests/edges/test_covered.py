@@ -47,7 +47,7 @@ WITHOUT_CHECKSUM: Mapping[str, str] = {
 
 @contextmanager
 def tables_read() -> Iterator[set[str]]:
-    """By the SQL that is sent meanwhile."""
+    """Tables that are read, by the SQL that is sent meanwhile."""
     read: set[str] = set()
 
     def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -102,7 +102,7 @@ class Lived:
 
 
 def cells_of(file: Path) -> Iterator[tuple[str, str, int, object]]:
-    """Of the first and the last row of each table."""
+    """Cells of the first and the last row of each table."""
     with closing(sqlite3.connect(file)) as raw:
         for table in metadata.tables:
             columns = [row[1] for row in raw.execute(f'PRAGMA table_info("{table}")')]

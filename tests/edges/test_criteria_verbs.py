@@ -43,7 +43,7 @@ def learned(desk: Desk) -> Path:
 
 
 def changed(desk: Desk, name: str, **changes: object) -> str:
-    """What was learned, with its one criterion changed; `scale` is for its reference."""
+    """Criteria that were learned, with its one criterion changed; `scale` is for its reference."""
     document = json.loads(learned(desk).read_text())
     scale = float(str(changes.pop("scale", 1)))
     for each in document["criteria"]:

@@ -104,7 +104,7 @@ def accepted(tmp_path_factory, told):
 
 
 def said(site, fleet):
-    """Of each node, by its keeper and by a gate that runs nothing."""
+    """Statements on each node, by its keeper and by a gate that runs nothing."""
     with History.open(site.history) as history:
         dates = [
             (event_record.id, event_record.at)

@@ -73,7 +73,7 @@ def just_now(node, category, count=1):
 
 
 def ran(desk):
-    """How many executions the history holds."""
+    """Number of executions in the history."""
     with closing(sqlite3.connect(desk.history)) as raw:
         return raw.execute("SELECT count(*) FROM executions").fetchone()[0]
 

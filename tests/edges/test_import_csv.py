@@ -59,7 +59,7 @@ def write(tmp_path) -> Callable[..., Path]:
 
 
 def measured(table: ForeignTable) -> Measured:
-    """As units have it, which are what is judged."""
+    """Samples as units have them, which are judged."""
     plan, executions = adopt(table, "tool")
     return {
         (*unit.participants, unit.key.metric, unit.device): sorted(unit.samples.tolist())

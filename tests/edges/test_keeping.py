@@ -139,7 +139,7 @@ class Site:
     @classmethod
     @contextmanager
     def accepted(cls, folder, told, *, is_sound=False):
-        """One whose acceptance is over; for a block in which its home is the user's."""
+        """A fleet whose acceptance is over, for a block in which its home is the user's."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(catalog, "describe_all", told)
             desk = Desk(folder)
@@ -222,7 +222,7 @@ class Site:
         return keep(self.keeping(**modes), self.caller)
 
     def gate(self, *nodes):
-        """Without a test."""
+        """Ask a gate that runs no test."""
         return self.asked(*nodes).judged[nodes[0]]
 
     def asked(self, *nodes, may_test=False, **more):
@@ -684,7 +684,7 @@ def test_a_spare_is_a_proven_node_of_least_risk(site, monkeypatch):
 
 
 def fire(site, node, ended=0.0):
-    """As Alertmanager reports an alert that fires, or one that was resolved."""
+    """Report as Alertmanager does an alert that fires, or one that was resolved."""
     alert = {
         "labels": {"alertname": "GPUXid", "node": node},
         "startsAt": _moment(1.7e9 + 3600),

@@ -92,7 +92,7 @@ def test_pods_that_ask_for_gpus_are_work_and_no_others_are(api: FakeApi, ask):
 
 
 def plain(jobs: Iterable[str]) -> list[str]:
-    """Without what tells two jobs of one name apart."""
+    """Text without what tells two jobs of one name apart."""
     return sorted(job.partition("@")[0] for job in jobs)
 
 
@@ -496,7 +496,7 @@ def rules() -> set[tuple[str, str, str, str]]:
 
 
 def right_used(method: str, path: str) -> tuple[str, str, str, str]:
-    """As Kubernetes asks its rules for a request."""
+    """The right that a request uses, as Kubernetes asks its rules."""
     words = path.strip("/").split("/")
     group, rest = ("", words[2:]) if words[0] == "api" else (words[1], words[3:])
     space = ""

@@ -102,7 +102,7 @@ def places(value: object, path: tuple = ()) -> Iterator[tuple]:
 
 @st.composite
 def spoiled(draw, document: dict) -> object:
-    """With up to two things that are not as they should be, or not there."""
+    """A document with up to two things wrong or missing."""
     made = copy.deepcopy(document)
     for _ in range(draw(st.integers(0, 2))):
         path = draw(st.sampled_from([place for place in places(made) if place] or [()]))
@@ -140,7 +140,7 @@ class SaidByTheServer(KubernetesApi):
 
 
 def one_sentence(call) -> str:
-    """What it was refused with, if it was, in one line."""
+    """The sentence with which it was refused, if it was, in one line."""
     try:
         call()
     except OrchestratorError as refusal:

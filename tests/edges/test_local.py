@@ -86,13 +86,13 @@ def bearers(mark: str) -> list[int]:
 
 
 def driver_environment() -> dict[str, str]:
-    """For a driver in a process of its own, which takes its tools from this file."""
+    """Environment of a driver in a process of its own, which takes its tools from this file."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HOSTILE.parent), *sys.path])}
 
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    """What every process of this test carries; after the test nobody may carry it any more."""
+    """A mark that every process of this test carries; after the test none may carry it any more."""
     monkeypatch.setenv(MARK, str(tmp_path))
     yield str(tmp_path)
     assert eventually(lambda: not bearers(str(tmp_path)))

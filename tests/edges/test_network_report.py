@@ -41,7 +41,7 @@ HUGE = FatTree(nodes=10_000).fabric()
 
 
 def scan(fabric: Fabric, *faults: Fault) -> NetworkView:
-    """What a full scan of this fabric measures, and whom the localisation blames for it."""
+    """Measurements of a full scan of this fabric, and the parts that the localisation blames."""
     pairs = [
         rail_nics_on(a, b, rail) for rail in fabric.rails for a, b in combinations(fabric.nodes, 2)
     ]

@@ -29,7 +29,7 @@ def newcomers(near: Desk) -> Desk:
 
 @pytest.fixture
 def newcomers_apart(desk: Desk) -> Desk:
-    """For `bench run`, which becomes the program."""
+    """Run newcomers apart, for `bench run` becomes the program."""
     return furnished(desk)
 
 

@@ -71,7 +71,7 @@ def test_an_old_family_alone_shows_help_and_runs_nothing(near, line):
 
 @pytest.fixture
 def complete(desk) -> Callable[[str], list[str]]:
-    """What fish offers for the last word of a line: its own way to ask is the simplest."""
+    """Words that fish offers for the last one of a line: its own way to ask is the simplest."""
 
     def ask(line: str) -> list[str]:
         asked = {"_ANUBIS_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}

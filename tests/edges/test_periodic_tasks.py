@@ -53,7 +53,7 @@ def site(accepted, tmp_path, monkeypatch, told):
 
 
 def work(site, **policy):
-    """What became of it, by what is done."""
+    """Outcomes of periodic tasks, by task."""
     site.later(10)
     keeping = keeping_of(site, **policy)
     return {s.task: s for s in do_periodic_tasks(keeping, site.caller)}
@@ -267,7 +267,7 @@ def text_in_use():
 
 
 def age(share):
-    """As if the fleet had been so much slower when the criteria in use were learned."""
+    """Age the fleet as if it had been so much slower when the criteria in use were learned."""
     for of_sku in in_use():
         older = [replace(c, reference=c.reference * share) for c in of_sku.criteria]
         path = places.criteria() / criteria_files.place(of_sku)
@@ -344,7 +344,7 @@ def by_cox(uptimes, seed, tell):
 
 
 def suffer(site, days):
-    """One node has an incident every ten days, the others one in half a year."""
+    """Give one node an incident every ten days, the others one in half a year."""
     now, rng = site.now, np.random.default_rng(0)
     begun = now - days * DAY_S
     incidents = [

@@ -36,7 +36,8 @@ def pod(*, spec=None, **metadata):
 
 
 def review(document, **changes):
-    """What kube-apiserver 1.20 sent for a pod that was created, with another pod in it."""
+    """A review as kube-apiserver 1.20 sent it for a pod that was created, with another pod in
+    it."""
     file = Path(__file__).parent / "recorded" / "admission-review.json"
     recorded = json.loads(file.read_text())
     recorded["request"] |= {"object": document, **changes}

@@ -176,5 +176,5 @@ def nodes(url: str) -> list:
 
 
 def filled(expr: str) -> str:
-    """With what Grafana puts in place of its variables."""
+    """A query with what Grafana puts in place of its variables."""
     return expr.replace("$cluster", ".*").replace("$__rate_interval", "10s")

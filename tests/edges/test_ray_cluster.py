@@ -176,7 +176,7 @@ class Cluster:
         return f"{record['NodeManagerAddress']}:{record['NodeManagerPort']}"
 
     def records(self) -> list[dict[str, Any]]:
-        """As Ray keeps them, without joining it: that is for a process of its own."""
+        """Records as Ray keeps them, without joining it: that is for a process of its own."""
         records: list[dict[str, Any]] = self.ray.global_state.node_table()
         return records
 
@@ -260,7 +260,7 @@ class Intruder:
 
 @pytest.fixture(scope="module")
 def intruder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intruder]:
-    """Who was there before the programs came, and tries to be quicker when they come."""
+    """A process that was there before the programs came, and tries to be quicker when they come."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     intruder = Intruder(cluster, programs_in(tmp_path_factory.mktemp("known")))
@@ -273,7 +273,7 @@ def intruder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def executor(
     cluster: Cluster, intruder: Intruder, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RayExecutor]:
-    """One for all of these tests: agents start once."""
+    """An executor for all of these tests: agents start once."""
     folder = tmp_path_factory.mktemp("programs")
     with intruder:
         executor = RayExecutor(cluster.address, programs_in(folder), parse)

@@ -68,7 +68,7 @@ class Campaign:
         return self.bed.programs_of(self.node, "raylet")
 
     def left(self) -> list[str]:
-        """What is in the node's host beside what the bed put there."""
+        """Files in the node's host beside those of the bed."""
         lines = self.bed.processes_of(self.node)
         return [line for line in lines if not OF_THE_BED.match(line)]
 

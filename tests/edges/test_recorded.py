@@ -56,7 +56,7 @@ def test_what_was_written_is_read_again(tmp_path, name):
 
 
 def long_lines(telemetry):
-    """By another hand: Python's own csv module, in the order of time."""
+    """Lines by Python's own csv module, in the order of time."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["time", "node", "metric", "value"])

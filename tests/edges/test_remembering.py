@@ -150,7 +150,7 @@ def at(now):
 
 
 def decided(part, now, nodes):
-    """About one node, by what is read of that one or of all."""
+    """A decision on one node, by what is read of that one or of all."""
     past = read_past(part, now, None, (), nodes)
     job = JobAllocated(nodes=("n1",), duration_s=3600.0)
     decision = Selector(past, SelectionPolicy()).weigh(job, MENU, at=now)

@@ -61,7 +61,7 @@ def holds(url: str) -> int:
 
 
 def kept(url: str) -> Counter[str]:
-    """How often each step was recorded as measured."""
+    """Number of times that each step was recorded as measured."""
     with History.open(url) as history:
         assert history.examine().damages == ()
         (campaign,) = history.campaigns.newest(limit=2)

@@ -41,7 +41,7 @@ def home(tmp_path_factory):
 
 
 def apart(home, *words, verb="risk"):
-    """By a process of its own."""
+    """Run in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "anubis", verb, *words],
         env={**os.environ, "ANUBIS_HOME": str(home)},

@@ -47,7 +47,7 @@ CODE, REASON = "GEMM.TFLOPS", "gemm: tflops 12 % below normal"
 
 
 def keep(history, lives, commands=(), policy=None):
-    """As a turn of the keeper leaves it."""
+    """Keep a cluster as a turn of the keeper leaves it."""
     policy = policy or KeepingPolicy()
     with history.keeping.turn("a test") as turn:
         keeper = Keeper(policy, lives)
@@ -72,8 +72,8 @@ def ticket(node, mode=Mode.ACT):
 
 @pytest.fixture
 def kept(near):
-    """Of eight nodes one is broken, one repaired, one in repair; one is a spare, one is next, and a
-    person has one; one is in an incident, one was. A ticket of a ninth was closed."""
+    """A cluster: of eight nodes one is broken, one repaired, one in repair; one is a spare, one is
+    next, and a person has one; one is in an incident, one was. A ticket of a ninth was closed."""
     house = house_of(str(near.history))
     cordoned = {"cordon": "anubis[X]: x", "cordoned_by_anubis": True}
     lives = [

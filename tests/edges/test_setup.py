@@ -57,7 +57,7 @@ def run(checkout: Path, *command: str, **environment: str) -> subprocess.Complet
 
 
 def set_up(checkout: Path, refused: str, *options: str, **environment: str) -> tuple[str, str]:
-    """What set-up had uv install first, and what it printed."""
+    """Packages that set-up had uv install first, and its output."""
     log = checkout / "uv.log"
     program(
         checkout / ".venv/bin/uv",
@@ -198,7 +198,7 @@ def test_the_workflow_of_forges_runs_scripts_that_are_here_with_options_that_the
 
 
 def tools(checkout: Path, *options: str, user: int) -> str:
-    """What scripts/tools prints where only the programs that it needs itself are on the path."""
+    """Output of scripts/tools if only the programs that it needs itself are on the path."""
     for name in ("bash", "env", "sort"):
         (checkout / "bin" / name).symlink_to(f"/usr/bin/{name}")
     program(checkout / "bin/id", f"echo {user}")

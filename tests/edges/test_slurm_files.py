@@ -29,7 +29,7 @@ BROKEN = "#!/bin/sh\necho \"No module named 'anubis'\" >&2\nexit 1\n"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As an operator has copied it, with a command that each test puts there."""
+    """A folder as an operator has copied it, with a command that each test puts there."""
     folder = tmp_path_factory.mktemp("etc")
     for file in SCRIPTS.iterdir():
         shutil.copy(file, folder)
@@ -265,7 +265,7 @@ class Node:
         (self.folder / "looker").chmod(0o755)
 
     def look(self) -> list[str]:
-        """What was looked at, in all."""
+        """All files that were looked at."""
         words = str(self.folder / "health.sh")
         done = subprocess.run([words], env={}, capture_output=True, text=True, timeout=LIMIT_S)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -75,7 +75,8 @@ class Told:
         self.part.event_records.add(EventRecord(id=f"e{self.number}", at=at, event=event))
 
     def conclude(self, at):
-        """Of some nodes, by either size of a benchmark that nobody can choose now."""
+        """Conclude a campaign of some nodes, by either size of a benchmark that nobody can choose
+        now."""
         nodes = self.rng.sample(NODES, self.rng.randint(1, len(NODES)))
         judgements = list(Judgement)[:3]
         ended = {node: self.rng.choice(judgements) for node in nodes}
@@ -142,7 +143,7 @@ def told(tmp_path, monkeypatch):
 
 
 def stands(told):
-    """By what was kept, as another process finds it."""
+    """Standing by what was kept, as another process finds it."""
     return present_of(told.history.only(), told.now, REPERTOIRE)
 
 

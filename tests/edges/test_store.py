@@ -122,7 +122,7 @@ def copied_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of an empty database; of an upgraded one where the test asks for the history in it."""
+    """URL of an empty database, or of an upgraded one if the test asks for the history in it."""
     new = copied_database if "history" in request.fixturenames else new_database
     return new(request.param, request, tmp_path)
 
@@ -900,7 +900,7 @@ def test_what_another_process_writes_between_two_statements_of_a_reader_is_no_da
 
 @pytest.fixture
 def statements() -> Iterator[list[str]]:
-    """What was sent to any database."""
+    """Statements that were sent to any database."""
     sent: list[str] = []
 
     def keep(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -912,7 +912,8 @@ def statements() -> Iterator[list[str]]:
 
 
 def statements_for(many: int, url: str, statements: list[str]) -> int:
-    """How many it takes to keep and read a campaign of so many nodes in a history just opened."""
+    """Number of statements to keep and read a campaign of so many nodes in a history just
+    opened."""
     name = f"campaign of {many}"
     nodes = [f"n{number} of {many}" for number in range(many)]
     executions = [

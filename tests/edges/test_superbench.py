@@ -116,7 +116,7 @@ def imported(desk, text: str, name: str = "results-summary.jsonl") -> str:
 
 
 def assessed(text: str) -> Assessment:
-    """By the criteria that the results teach themselves, as an import is judged."""
+    """An assessment by the criteria that the results teach themselves, as an import is judged."""
     plan, executions = adopt(parse_results(text, "it"), "a100")
     campaign = Campaign(
         id="c", kind=CampaignKind.IMPORT, plan=plan, policy=Policy(), executor="", created_at=0.0

@@ -53,7 +53,7 @@ def faulty():
 
 
 def gone():
-    """With holes of every kind, and no fault."""
+    """Telemetry with holes of every kind, and no fault."""
     made = job("holes", 3)
     made.values[2, 1, 300:340] = np.nan
     made.values[:, 2, 450:460] = np.nan
@@ -112,7 +112,7 @@ def suspects(telemetry):
 
 
 def over_four_seconds(values):
-    """What `rate` makes of a counter that rose like this."""
+    """The result of `rate` for a counter that rose like this."""
     return np.stack([np.convolve(row, np.ones(4) / 4, "valid") for row in values])
 
 

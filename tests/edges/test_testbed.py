@@ -115,7 +115,7 @@ def stand_in_for_ray(folder: Path, does: str) -> Path:
 
 
 def proc_of(bed: Bed, node: str) -> dict[str, float]:
-    """What its files say: seconds of processor, megabytes held, bytes sent."""
+    """Figures from its files: seconds of processor, megabytes held, bytes sent."""
     folder = Path(gettempdir(), f"testbed-{bed.name}", node, "proc")
     ticks = [int(word) for word in (folder / "stat").read_text().split("\n")[0].split()[1:]]
     lines = (folder / "meminfo").read_text().splitlines()
@@ -136,7 +136,7 @@ def more(bed: Bed, node: str, before: dict[str, dict[str, float]]) -> dict[str, 
 
 
 def written_anew(bed: Bed, node: str) -> dict[str, float]:
-    """What its files say once they were written again, so that nothing of before is to come."""
+    """Figures from its files once they were written again, so that nothing of before is to come."""
     first = proc_of(bed, node)["idle"]
     assert eventually(lambda: proc_of(bed, node)["idle"] > first)
     return proc_of(bed, node)
@@ -378,7 +378,8 @@ def ray_that_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def bed_to_be() -> Iterator[Bed]:
-    """Not up yet; whatever comes of it is taken away, whether the test passes or not."""
+    """A bed that is not up yet; whatever comes of it is taken away, whether the test passes or
+    not."""
     bed = Bed(2)
     yield bed
     bed.verb("down")

@@ -480,7 +480,7 @@ def test_a_real_table_of_an_ethernet_fabric(described):
 
 
 def neighbour(name: str, port: str, *enabled: str, known: bool = True) -> dict[str, object]:
-    """As lldpctl -f json writes it (1.0.16)."""
+    """A neighbour as lldpctl -f json writes it (1.0.16)."""
     about = {
         "id": {"type": "mac", "value": "00:00:00:00:00:02"},
         "capability": [
@@ -498,7 +498,7 @@ def neighbour(name: str, port: str, *enabled: str, known: bool = True) -> dict[s
 
 
 def host(**interfaces: dict[str, object]) -> dict[str, object]:
-    """One interface is a table, several are a list of tables."""
+    """A host: one interface is a table, several are a list of tables."""
     tables = [{name: seen} for name, seen in interfaces.items()]
     return {"lldp": {"interface": tables[0] if len(tables) == 1 else tables}}
 

@@ -62,7 +62,8 @@ def table(tmp_path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_is_printed(capfd, tmp_path, monkeypatch):
-    """And the history at home stays untouched: each use case is told of another."""
+    """Check that nothing is printed. The history at home stays untouched: each use case has
+    another."""
     monkeypatch.setenv("ANUBIS_HOME", str(tmp_path / "home"))
     yield
     assert capfd.readouterr() == ("", "")

@@ -18,7 +18,7 @@ METRICS = ("cpu_use", "gpu_duty")
 
 
 def passes_on() -> Lstm:
-    """One unit each way, of which only the first way speaks: its gates are open, and forget."""
+    """A model with one unit each way. Only the first way speaks: its gates are open, and forget."""
     inputs = np.zeros((2, 1, 4), np.float32)
     inputs[0, 0, 2] = SMALL
     bias = np.tile(np.float32([20, -20, 0, 20]), (2, 1))

@@ -27,7 +27,7 @@ for _ in range(8):
 
 
 def queued_bytes(bed: Bed, node: str) -> int:
-    """As tc says it."""
+    """Bytes in the queue, by tc."""
     shown = bed.run(node, ["tc", "-s", "-j", "qdisc", "show", "dev", "eth0"]).stdout
     return int(json.loads(shown)[0]["backlog"])
 

@@ -73,7 +73,7 @@ class TrainingJob:
         return self._bed.start(node, [*settings, *program])
 
     def _await(self) -> None:
-        """Until all train. A process that hangs is ended, and then says what it said so far."""
+        """Wait until all train. A process that hangs is ended, and its output so far is shown."""
         late = threading.Timer(START_LIMIT_S, self._kill)
         late.start()
         try:

@@ -89,7 +89,7 @@ def is_amd() -> bool:
 
 
 def index_of(device: Any = None) -> int:
-    """Of a device as torch takes it, in CUDA's numbers."""
+    """Index of a device as torch takes it, in CUDA's numbers."""
     if device is None:
         return current.index
     if isinstance(device, int):
@@ -106,7 +106,7 @@ current = Current()
 
 
 def work_on(index: int) -> None:
-    """What is asked of a GPU; one that is sick does not do it."""
+    """Do what is asked of a GPU; one that is sick does not."""
     if index >= len(visible()):
         raise torch.AcceleratorError("CUDA error: invalid device ordinal")
     fault = faults().get(visible()[index], "")
@@ -411,7 +411,7 @@ def install() -> None:
 
 
 def keep_posing() -> None:
-    """Where torch makes tensors without asking a mode."""
+    """Pose also if torch makes tensors without asking a mode."""
     make, apply = torch.nn.Parameter.__new__, torch.autograd.Function.apply.__func__
 
     def parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:

@@ -53,7 +53,7 @@ def err(name: str, fault: Fault, answer: Any) -> None:
 
 
 def tiles(part: torch.Tensor, sms: frozenset[int] | None) -> torch.Tensor:
-    """Which elements the SMs compute."""
+    """Elements that the SMs compute."""
     rows, columns = part.shape
     row, column = torch.arange(rows)[:, None] // TILE, torch.arange(columns)[None, :] // TILE
     sm = (row * (-(-columns // TILE)) + column) % SMS

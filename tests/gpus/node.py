@@ -74,7 +74,7 @@ class GpuNode:
         put_tools(folder / "bin", DRIVERS[maker] | (TOOLS[maker] | PERFTEST if tools else {}))
 
     def environment(self, **planted: object) -> dict[str, str]:
-        """Of a process on this node, with what is planted there."""
+        """Environment of a process on this node, with what is planted there."""
         libraries = [str(self.libraries / name) for name in LIBRARIES]
         return {
             **os.environ,
@@ -160,7 +160,7 @@ def put_tools(folder: Path, tools: dict[str, str]) -> None:
 
 
 def plant_kfd(root: Path, gpus: int, version: int = MI300X, own_bytes: int = 192 << 30) -> None:
-    """So many GPUs of AMD's beside a processor, each with memory of its own."""
+    """Plant so many GPUs of AMD's beside a processor, each with memory of its own."""
     for place in range(gpus + 1):
         node = root / f"sys/class/kfd/kfd/topology/nodes/{place}"
         (node / "mem_banks/0").mkdir(parents=True)

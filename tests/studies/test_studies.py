@@ -31,7 +31,7 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 
 def is_here(thing: str) -> bool:
-    """Whether this machine has it; asked without the study's own function."""
+    """Check whether this machine has it, asked without the study's own function."""
     if thing == "root":
         return os.getuid() == 0
     if thing == "network namespaces":

@@ -16,7 +16,7 @@ from anubis.models.watch.lstm_vae_training import LstmVae, denoiser_of, train
 
 
 def windows_of_steps(count=600, seed=0):
-    """Of a metric that falls and rises with the steps of a training, and some noise."""
+    """Windows of a metric that falls and rises with the steps of a training, and some noise."""
     random = np.random.default_rng(seed)
     starts, times = random.integers(0, 20, count), np.arange(8)
     computing = (starts[:, None] + times) % 20 < 14
@@ -26,7 +26,7 @@ def windows_of_steps(count=600, seed=0):
 
 @pytest.fixture(scope="module")
 def trained():
-    """On fewer batches than the product's, so that it is quick."""
+    """A model trained on fewer batches than the product's, so that it is quick."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lstm_vae_training, "STEPS", 400)
         return train(windows_of_steps(), 0, metric="gpu_duty")
