@@ -21,9 +21,9 @@ from anubis.core.history.events import EventRecord
 from anubis.core.history.status import Job
 from anubis.core.keep.suspicions import hit_rates, open_suspicion
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve, time_in
+from anubis.operations.clusters import time_in
 from anubis.operations.diagnose import SOURCE, diagnose_and_tell, kept_of
-from anubis.operations.keep import Keeping
+from anubis.operations.keep import Keeping, enter_if_answered
 from anubis.operations.requests import DiagnosisRequest
 from anubis.operations.stalls import stall_event_record, stalls_by_job
 from anubis.operations.tell import note
@@ -57,7 +57,7 @@ def diagnose_due(
         return ()
     policy = configs.diagnosis(name)
     with caller.history() as history:
-        part = resolve(history, keeping.cluster, caller)
+        part = enter_if_answered(history, keeping, caller)
         now = time_in(part, caller).now
         with part.diagnoses.alone() as is_alone:
             due = _due(part, policy, now) if is_alone else []

@@ -138,7 +138,7 @@ def keep(
     is over. Without it tests run here, one after another, and the turn waits for them.
     """
     with caller.history() as history:
-        part = _enter_if_answered(history, keeping, caller)
+        part = enter_if_answered(history, keeping, caller)
         began = time_in(part, caller, is_turn=True)
         if began.doubt:
             caller.remark(began.doubt)
@@ -151,7 +151,7 @@ def keep(
         return look(part, began.now, time_in(part, caller))
 
 
-def _enter_if_answered(history: History, keeping: Keeping, caller: Caller) -> ClusterHistory:
+def enter_if_answered(history: History, keeping: Keeping, caller: Caller) -> ClusterHistory:
     """Find the cluster, and enter it if it is new, but only after the owner of its nodes answered:
     a turn that is refused leaves no trace."""
     part, cluster = find(history, keeping.cluster, caller)

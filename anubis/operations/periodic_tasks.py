@@ -23,9 +23,9 @@ from anubis.core.keep.periodic_tasks import (
     next_due,
 )
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve, time_in
+from anubis.operations.clusters import time_in
 from anubis.operations.criteria_task import renew_criteria
-from anubis.operations.keep import Keeping
+from anubis.operations.keep import Keeping, enter_if_answered
 from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.operations.risk_task import renew_risk
 from anubis.operations.sweep_task import sweep_idle_nodes
@@ -47,7 +47,7 @@ def do_periodic_tasks(
     and when it is due next.
     """
     with caller.history() as history:
-        part = resolve(history, keeping.cluster, caller)
+        part = enter_if_answered(history, keeping, caller)
         with part.periodic_tasks.alone() as is_alone:
             is_waiting = _is_waiting(keeping.policy, part, time_in(part, caller).now)
             if is_waiting and is_alone and drive is None:

@@ -23,8 +23,8 @@ from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import streams
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve, time_in
-from anubis.operations.keep import Keeping
+from anubis.operations.clusters import time_in
+from anubis.operations.keep import Keeping, enter_if_answered
 from anubis.operations.stalls import note_stall
 from anubis.operations.tell import note
 from anubis.readers.telemetry.config import TelemetrySettings
@@ -237,7 +237,7 @@ def watch_jobs(
     if not keeping.policy.watch and watching is None:
         return None
     with caller.history() as history:
-        part = resolve(history, keeping.cluster, caller)
+        part = enter_if_answered(history, keeping, caller)
         settings = (
             watching.settings if watching else configs.watching(keeping.policy.watch).settings
         )

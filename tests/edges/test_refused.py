@@ -98,6 +98,9 @@ WORDS = {  # requests by the exit code of their refusal
         "keep --cluster fleet.yaml --keeping broken.yaml",
         "keep --cluster silent.yaml",
         "keep --cluster silent.yaml --every 1h",
+        "keep --cluster silent.yaml --periodic-tasks",
+        "keep --cluster silent.yaml --watch --keeping watching.yaml",
+        "keep --cluster silent.yaml --diagnose --keeping watching.yaml",
         "accept --cluster silent.yaml",
     ],
 }
@@ -125,6 +128,7 @@ def ask(near, words, node):
 def files(near):
     near.write("broken.yaml", "{")
     near.write("silent.yaml", SILENT)
+    near.write("watching.yaml", "{summary: looks at jobs, watch: default, diagnose: default}")
     near.write("broken.csv", "node;;;\n1")
     near.write("nodes.csv", "node,rack\nn1,r1\n")
     near.write("speeds.csv", "node,speed\nn1,1\nn2,1\nn3,1\n")
