@@ -12,12 +12,13 @@ from rich.progress import Progress as Bar
 
 from anubis.cli.remarks import say
 from anubis.cli.screen import Screen
-from anubis.core.campaign import planning
 from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine, EndOfStep, NodeLost
+from anubis.core.campaign.time_left import TimeLeft
 from anubis.core.records import Campaign
 from anubis.text.wording import time_span
 
 LINE_EVERY_S = 15.0  # without a terminal: a log stays short
+LEFT_EVERY_S = 5.0  # on a terminal: half a million steps take 0.5 s to add up
 LONG_GAP_S = 30.0  # shorter gaps are not mentioned: a busy machine has many
 FEW_TROUBLES = 20  # after that many lines of trouble the report has the rest
 
@@ -25,12 +26,9 @@ FEW_TROUBLES = 20  # after that many lines of trouble the report has the rest
 class Progress:
     def __init__(self, campaign: Campaign, parallel_nodes: int | None) -> None:
         self._plan = campaign.plan
-        self._expected_s = [
-            planning.estimate(campaign.plan, phase, parallel_nodes).duration_s
-            for phase in range(len(campaign.plan.phases))
-        ]
+        self._time_left = TimeLeft(campaign.plan, parallel_nodes)
+        self._left, self._left_due = "", 0.0
         self._phase = -1
-        self._phase_began = 0.0
         self._line_due = 0.0
         self._troubles = 0
         self._unwatched_s = 0.0
@@ -57,6 +55,7 @@ class Progress:
         self._bar.stop()
 
     def observe(self, machine: CampaignMachine, events: Sequence[CampaignEvent]) -> None:
+        self._time_left.hear(events)
         for event in events:
             if isinstance(event, NodeLost) or (isinstance(event, EndOfStep) and event.reason):
                 self._report_trouble(event, machine)
@@ -68,16 +67,29 @@ class Progress:
             return
         if machine.phase != self._phase:
             self._begin_phase(machine)
-        left = f"about {time_span(self._left_s(machine))} left"
-        self._bar.update(self._task, completed=machine.done, total=machine.planned, left=left)
-        if self._bar.disable and time.monotonic() >= self._line_due:
+        if self._bar.disable:
+            self._write_line(machine)
+        else:
+            self._move_bar(machine)
+
+    def _write_line(self, machine: CampaignMachine) -> None:
+        if time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + LINE_EVERY_S
+            left = self._time_left_of(machine)
             say(f"  {machine.done} of {machine.planned} steps, {machine.running} running, {left}")
+
+    def _move_bar(self, machine: CampaignMachine) -> None:
+        if time.monotonic() >= self._left_due:
+            self._left_due = time.monotonic() + LEFT_EVERY_S
+            self._left = self._time_left_of(machine)
+        self._bar.update(self._task, completed=machine.done, total=machine.planned, left=self._left)
+
+    def _time_left_of(self, machine: CampaignMachine) -> str:
+        return f"about {time_span(self._time_left.seconds(machine))} left"
 
     def _begin_phase(self, machine: CampaignMachine) -> None:
         self._phase = machine.phase
-        self._phase_began = time.monotonic()
-        self._line_due = self._phase_began + LINE_EVERY_S
+        self._line_due, self._left_due = time.monotonic() + LINE_EVERY_S, 0.0
         name = self._plan.phases[machine.phase].name
         self._bar.remove_task(self._task)
         self._task = self._bar.add_task(name, total=machine.planned, left="")
@@ -105,13 +117,6 @@ class Progress:
                 f"  this driver did not look for {time_span(gap_s)}: it was stopped, suspended or"
                 " kept waiting; what runs is given that time again"
             )
-
-    def _left_s(self, machine: CampaignMachine) -> float:
-        """Seconds left by the pace of this phase; at its beginning, by typical durations."""
-        share = machine.done / machine.planned if machine.planned else 1.0
-        spent_s = time.monotonic() - self._phase_began
-        expected_s = spent_s / share if share > 0.1 else self._expected_s[self._phase]
-        return max(0.0, expected_s - spent_s) + sum(self._expected_s[self._phase + 1 :])
 
 
 def _nodes(campaign: Campaign) -> str:

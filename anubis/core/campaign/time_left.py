@@ -1,0 +1,111 @@
+"""The time that a campaign still takes: planned durations of what is left, at the pace of what has
+ended."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from anubis.core.amounts import HOUR_S
+from anubis.core.campaign.planning import estimate, schedule
+from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine, EndOfStep, Started
+from anubis.core.records import Plan, PlannedEntry
+
+Place = tuple[int, int]  # phase and entry
+
+
+@dataclass(slots=True)
+class Pace:
+    """How long steps took, and how long they were planned to take."""
+
+    steps: int = 0
+    took_s: float = 0.0
+    planned_s: float = 0.0
+
+    def add(self, took_s: float, planned_s: float) -> None:
+        self.steps += 1
+        self.took_s += took_s
+        self.planned_s += planned_s
+
+    @property
+    def slowness(self) -> float:
+        """How many times as long as planned, but at least as long: what ends early promises nothing
+        of other programs."""
+        return max(1.0, self.took_s / self.planned_s) if self.planned_s else 1.0
+
+
+class TimeLeft:
+    """Follows a campaign. While steps take as long as planned, its answer never rises."""
+
+    def __init__(self, plan: Plan, parallel_nodes: int | None) -> None:
+        scheduled = schedule(plan)
+        self._plan = plan
+        self._planned = [
+            estimate(plan, phase, parallel_nodes, scheduled) for phase in range(len(plan.phases))
+        ]
+        self._parallel_nodes = parallel_nodes
+        self._began: dict[tuple[str, int], float] = {}
+        self._paces: defaultdict[Place, Pace] = defaultdict(Pace)
+
+    def hear(self, events: Iterable[CampaignEvent]) -> None:
+        for event in events:
+            if isinstance(event, Started):
+                self._began[event.step_id, event.attempt] = event.at
+            elif isinstance(event, EndOfStep):
+                began = self._began.pop((event.step_id, event.attempt), None)
+                if began is not None:
+                    planned_s = self._entry(event.step_id).duration_s
+                    self._paces[place_of(event.step_id)].add(event.at - began, planned_s)
+
+    def seconds(self, machine: CampaignMachine) -> float:
+        """Return the longest of what the busiest node needs, what all nodes that may work at once
+        need, and this share of the phase's planned time; and the time of later phases."""
+        busy_s: defaultdict[str, float] = defaultdict(float)
+        slowness = self._overall(machine).slowness
+        for step, began in machine.remaining():
+            expected_s = self._expected_s(step.id, slowness)
+            left_s = expected_s if began is None else max(0.0, began + expected_s - machine.now)
+            for name in step.participants:
+                busy_s[name] += left_s
+        later_s = sum(phase.duration_s for phase in self._planned[machine.phase + 1 :])
+        return self._of_phase_s(machine.phase, busy_s) + slowness * later_s
+
+    def _of_phase_s(self, phase: int, busy_s: dict[str, float]) -> float:
+        if not busy_s:
+            return 0.0
+        together_s, planned = sum(busy_s.values()), self._planned[phase]
+        planned_s = HOUR_S * planned.node_hours
+        return max(
+            max(busy_s.values()),
+            together_s / self._parallel_nodes if self._parallel_nodes else 0.0,
+            planned.duration_s * together_s / planned_s if planned_s else 0.0,
+        )
+
+    def _expected_s(self, step_id: str, slowness: float) -> float:
+        """Seconds of a step: as long as earlier runs of its entry, or else as planned, times what
+        others took longer."""
+        pace = self._paces.get(place_of(step_id))
+        if pace:
+            return pace.took_s / pace.steps
+        return slowness * self._entry(step_id).duration_s
+
+    def _overall(self, machine: CampaignMachine) -> Pace:
+        """The pace of all steps that ended, and of those that run longer than planned."""
+        overall = Pace()
+        for pace in self._paces.values():
+            overall.add(pace.took_s, pace.planned_s)
+        for step, began in machine.remaining():
+            planned_s = self._entry(step.id).duration_s
+            if began is not None and machine.now - began > planned_s:
+                overall.add(machine.now - began, planned_s)
+        return overall
+
+    def _entry(self, step_id: str) -> PlannedEntry:
+        phase, position = place_of(step_id)
+        return self._plan.phases[phase].entries[position]
+
+
+def place_of(step_id: str) -> Place:
+    phase, position = step_id.split(".", 2)[:2]
+    return int(phase), int(position)
