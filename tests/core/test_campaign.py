@@ -22,6 +22,7 @@ from anubis.core.campaign.state_machine import (
     Halt,
     Judge,
     Judged,
+    KeptWaiting,
     Kill,
     Launch,
     Measured,
@@ -307,6 +308,19 @@ def test_a_step_nobody_answers_for_is_given_up_with_its_node():
     assert list(world.machine.excluded) == [silent.step.participants[0]]
     ended = Counter(record.ended for record in world.records)
     assert ended == {Ended.MEASURED: 2, Ended.LOST: 1, Ended.SKIPPED: 1}
+
+
+def test_a_step_gets_the_time_in_which_others_kept_it_from_a_processor():
+    world = World(small_plan(1, [entry("compute", timeout_s=10.0)]), retries=0)
+    ((step_id, attempt),) = world.running
+    world.look_until(5.0 + SILENCE_S)
+    for waited_s in (50.0, 20.0):  # what is known already takes nothing back
+        about = {"step_id": step_id, "attempt": attempt, "at": world.now}
+        world.tell(KeptWaiting(**about, waited_s=waited_s))
+    world.look_until(55.0 + SILENCE_S)
+    assert not world.machine.excluded
+    world.look_until(60.0 + SILENCE_S)
+    assert [*world.machine.excluded] == ["n0"]
 
 
 def test_what_was_settled_before_is_not_run_again_and_what_was_lost_is():
@@ -706,6 +720,7 @@ def sabotage(data, world: World, told: list):
         "failed",
         "timed out",
         "started",
+        "waited",
         "lost",
         "again",
         "tick",
@@ -726,6 +741,8 @@ def sabotage(data, world: World, told: list):
             made = TimedOut(**about, reason="too slow")
         case "started":
             made = Started(**about)
+        case "waited":
+            made = KeptWaiting(**about, waited_s=20.0)
         case "lost":
             node = data.draw(st.sampled_from([*(n.name for n in world.plan.nodes), "stranger"]))
             made = NodeLost(node=node, at=world.now, reason="silent")

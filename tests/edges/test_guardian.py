@@ -99,6 +99,34 @@ def test_a_program_may_tidy_up_after_its_deadline() -> None:
     assert outcome["stderr"] == "ready\ntidied\n"
 
 
+def test_a_program_gets_the_time_in_which_others_kept_it_from_a_processor_up_to_a_bound() -> None:
+    assert "waits_ns = [0]" in SOURCE
+    long, short = (SOURCE.replace("waits_ns = [0]", f"waits_ns = [{s}e9]") for s in (3e3, 2))
+    waited = outcome_of(start("sleep", "0.5", source=long, timeout_s=0.1, longest_s=6e3))
+    assert (waited["exit"], waited["timed_out"]) == (0, False)
+    hung = outcome_of(start("sleep", "600", source=short, timeout_s=0.1, longest_s=3))
+    assert hung["timed_out"]
+    assert 2.0 <= hung["waited_s"] <= 2.9
+    unbounded = outcome_of(start("sleep", "600", source=long, timeout_s=0.1))
+    assert (unbounded["timed_out"], unbounded["waited_s"]) == (True, 0.0)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/task", str(os.getpid()), "schedstat").exists(),
+    reason="this kernel does not count how long threads wait for a processor",
+)
+def test_two_programs_on_one_processor_keep_each_other_waiting() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
+    two = [subprocess.Popen(python(code)) for _ in range(2)]
+    try:
+        assert eventually(lambda: guardian.kept_waiting_s(os.getpid()) > 0.1)
+    finally:
+        for process in two:
+            process.kill()
+            process.wait()
+
+
 def test_the_end_of_its_stdin_ends_everything(tmp_path: Path) -> None:
     process = start("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 600")
     pid = pid_in(tmp_path / "pid")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from anubis.config.catalog import parse_result
 from anubis.core.campaign.state_machine import (
     CampaignEvent,
     Failed,
+    KeptWaiting,
     Kill,
     Launch,
     Measured,
@@ -108,9 +110,14 @@ def outcome_of(executor: LocalExecutor, step: Step) -> CampaignEvent:
     deadline = executor.now() + 60
     while executor.now() < deadline:
         for event in executor.wait(deadline):
-            if not isinstance(event, Started):
+            if not isinstance(event, Started | KeptWaiting):
                 return event
     raise AssertionError("the step never ended")
+
+
+def idle(reason: str) -> str:
+    """The reason on a machine without other work."""
+    return re.sub(r" and \d+ s of waiting for a processor", "", reason)
 
 
 def run(file: str, timeout_s: float = LIMIT_S) -> CampaignEvent:
@@ -129,7 +136,7 @@ def test_a_program_that_behaves_is_measured_with_its_arguments(mark: str) -> Non
 def test_a_program_that_hangs_is_timed_out(mark: str) -> None:
     event = run("hangs.py", timeout_s=1)
     assert isinstance(event, TimedOut)
-    assert event.reason == "no answer within 1 s; killed"
+    assert idle(event.reason) == "no answer within 1 s; killed"
 
 
 def test_a_program_that_stops_all_that_watch_it_costs_its_step_only(mark: str) -> None:
@@ -137,7 +144,7 @@ def test_a_program_that_stops_all_that_watch_it_costs_its_step_only(mark: str) -
     executor = executor_of(stops, answers)
     event = outcome_of(executor, step_of("stops", timeout_s=1))
     assert isinstance(event, TimedOut)
-    assert (event.reason, event.lost) == ("no answer within 1 s; killed", ())
+    assert (idle(event.reason), event.lost) == ("no answer within 1 s; killed", ())
     assert isinstance(outcome_of(executor, step_of("answers")), Measured)
 
 
@@ -197,7 +204,7 @@ def test_a_daemon_that_outlives_its_program_is_ended_and_noted(mark: str) -> Non
 def test_a_program_that_ignores_sigterm_is_killed_with_all_of_its_children(mark: str) -> None:
     event = run("stubborn.py", timeout_s=1)
     assert isinstance(event, TimedOut)
-    assert event.reason == "no answer within 1 s; killed with 2 more processes"
+    assert idle(event.reason) == "no answer within 1 s; killed with 2 more processes"
 
 
 def test_a_crash_is_reported_with_its_signal_and_last_words(mark: str) -> None:

@@ -37,6 +37,14 @@ class Started(_OfStep):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeptWaiting(_OfStep):
+    """The step ran into its limit because others use its processors: it gets the time in which it
+    waited for them."""
+
+    waited_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EndOfStep(_OfStep):
     """The end of a program, and the nodes on which a process of it outlived SIGKILL: they are lost.
 
@@ -95,7 +103,9 @@ class TimePassed:
     at: float
 
 
-CampaignEvent = Started | Measured | Failed | TimedOut | NodeLost | Judged | TimePassed
+CampaignEvent = (
+    Started | KeptWaiting | Measured | Failed | TimedOut | NodeLost | Judged | TimePassed
+)
 
 # --- commands: to the world ----------------------------------------------------------------
 
@@ -238,6 +248,12 @@ class CampaignMachine:
     def running(self) -> int:
         return len(self._running)
 
+    def remaining(self) -> Iterator[tuple[Step, float | None]]:
+        """Yield the steps of this phase that have not ended, with the time when each began; None if
+        it has not."""
+        yield from ((step, None) for step in self._pending.values())
+        yield from ((run.step, run.started_at) for run in self._running.values())
+
     def start(self, at: float) -> list[Command]:
         self.now = self._looked_at = at
         return self._begin_next_phase()
@@ -263,12 +279,14 @@ class CampaignMachine:
         return [*commands, *self._go_on()]
 
     def _handle_other(
-        self, event: Started | Measured | Failed | TimedOut | NodeLost | TimePassed
+        self, event: Started | KeptWaiting | Measured | Failed | TimedOut | NodeLost | TimePassed
     ) -> list[Command]:
         self.now = max(self.now, event.at)
         match event:
             case Started():
                 self._handle_started(event)
+            case KeptWaiting():
+                self._handle_kept_waiting(event)
             case Measured():
                 return self._handle_measured(event)
             case Failed():
@@ -296,6 +314,12 @@ class CampaignMachine:
         if run:
             run.started_at = event.at
             self._give_time(run)
+
+    def _handle_kept_waiting(self, event: KeptWaiting) -> None:
+        run = self._run_of(event.step_id, event.attempt)
+        if run:
+            limit_s = run.step.timeout_s + event.waited_s + self._silence_s
+            self._give_until(run, max(run.deadline, run.started_at + limit_s))
 
     def _handle_measured(self, event: Measured) -> list[Command]:
         absent = event.result.not_applicable

@@ -43,6 +43,8 @@ LONGEST_WAIT_S = 3600.0  # the kernel takes no time limit of weeks
 KILL_PATIENCE_S = 5.0  # after SIGKILL; what is still there then is stuck in the kernel
 # from its limit to its report: asking who is on the GPUs takes 16, killing 5, forks 10, words 2
 REPORT_PATIENCE_S = 35.0
+MOST_TIMES_LIMIT = 10.0  # what is still at work then does not only wait for processors
+LEAST_WAIT_S = 0.1  # what waits so little more was given enough
 INATTENTIVE_S = 5.0  # its parent looks every second, unless something stops it
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -116,8 +118,8 @@ class Guard:
         self.selector.register(0, selectors.EVENT_READ, self._handle_stdin)
         self.selector.register(wakeup, selectors.EVENT_READ, self._handle_signal)
 
-        self._follow(self.started + self.order["timeout_s"])
-        timed_out = not (self.status is not None or self.stdout.flooded or self.unwanted)
+        waited_s = self._follow_to_limit()
+        timed_out = not self._is_over()
         outlived = set(descendants(os.getpid())) - {self.pid}
         if timed_out:
             signal_all(signal.SIGTERM)
@@ -127,6 +129,7 @@ class Guard:
             self._drain(pipe)
         return self._outcome(
             timed_out=timed_out,
+            waited_s=waited_s,
             flooded=self.stdout.flooded,
             killed=self.unwanted and not timed_out,
             left_behind=len(outlived),
@@ -190,6 +193,20 @@ class Guard:
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
         return readable
+
+    def _is_over(self) -> bool:
+        return self.status is not None or self.stdout.flooded or self.unwanted
+
+    def _follow_to_limit(self) -> float:
+        """Follow the program to its limit, and return the time that it got beside it: that in which
+        others kept it from a processor, up to a bound."""
+        more_s, waited_s = 0.0, 0.0
+        while True:
+            self._follow(self.started + self.order["timeout_s"] + more_s)
+            waited_s = granted_s(self.order, os.getpid())
+            if self._is_over() or waited_s < more_s + LEAST_WAIT_S:
+                return more_s
+            more_s = waited_s
 
     def _follow(self, until: float, until_childless: bool = False) -> None:
         """Read along until the program has ended, is to be ended, or the time is up."""
@@ -264,6 +281,7 @@ class Guard:
             "exit": code if code is not None and code >= 0 else None,
             "signal": -code if code is not None and code < 0 else None,
             "timed_out": False,
+            "waited_s": 0.0,
             "flooded": False,
             "killed": False,
             "left_behind": 0,
@@ -310,6 +328,24 @@ def descendants(root: int) -> list[int]:
             if pid > 0:
                 living.append(pid)
     return living
+
+
+def granted_s(order: Mapping[str, Any], root: int) -> float:
+    """Return the time beside its limit that the program of an order gets, which runs below
+    `root`."""
+    most_s: float = order.get("longest_s", 0.0) - order["timeout_s"]
+    return min(most_s, kept_waiting_s(root)) if most_s > 0 else 0.0
+
+
+def kept_waiting_s(root: int) -> float:
+    """Return how long the thread below `root` that waited longest for a processor did so: by the
+    kernel's word, if it keeps such books."""
+    waits_ns = [0]
+    for pid in descendants(root):
+        for thread in Path("/proc", str(pid), "task").glob("*/schedstat"):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
+                waits_ns.append(int(thread.read_bytes().split()[1]))
+    return max(waits_ns) / 1e9
 
 
 def signal_all(number: int) -> None:
@@ -399,6 +435,8 @@ class Watched:
         self._looked_at = time.monotonic()
         limit_s: float = order["timeout_s"] + order.get("grace_s", 2.0)
         self._until = self._looked_at + limit_s + REPORT_PATIENCE_S
+        self._order, self._limit_at = order, self._looked_at + order["timeout_s"]
+        self.waited_s = 0.0  # the time that the program gets beside its limit, so far
 
     def is_due(self) -> bool:
         """Return true if a report may still come; to be called every second."""
@@ -406,10 +444,13 @@ class Watched:
         gap_s, self._looked_at = now - self._looked_at, now
         if gap_s > INATTENTIVE_S:
             self._until += gap_s
+            self._limit_at += gap_s
+        if now >= self._limit_at + self.waited_s:
+            self.waited_s = max(self.waited_s, granted_s(self._order, self._front))
         with contextlib.suppress(OSError):  # it has ended
             if os.waitid(os.P_PID, self._front, os.WSTOPPED | os.WNOHANG):
                 os.kill(self._front, signal.SIGCONT)
-        return now < self._until
+        return now < self._until + self.waited_s
 
     def end(self) -> bytes:
         """End the guardian by force, with all below it, and return the report that it owes."""

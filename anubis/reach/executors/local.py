@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from anubis.core.campaign.state_machine import CampaignEvent, Kill, Launch, Started
+from anubis.core.campaign.state_machine import CampaignEvent, KeptWaiting, Kill, Launch, Started
 from anubis.core.errors import ExecutorError
 from anubis.core.records import Node
 from anubis.reach.executors import guardian
@@ -38,6 +38,7 @@ from anubis.reach.executors.start_settings import Program, Rendezvous, StartSett
 
 LOOPBACK = "127.0.0.1"  # a group of one node meets no other node
 LOOK_EVERY_S = 1.0  # the caller may want to stop
+GRANT_EVERY_S = 5.0  # a campaign allows more than that for silence
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2  # the guardian kills first
 
 
@@ -68,6 +69,7 @@ class LocalLaunch:
         self.stdin: IO[bytes] = process.stdin
         self.stdout: IO[bytes] = process.stdout
         self.report = bytearray()
+        self.waited_s = 0.0  # as told
 
     def end(self) -> None:
         self.stdin.close()
@@ -127,6 +129,7 @@ class LocalExecutor:
             rendezvous,
             self._settings,
         )
+        program_order["longest_s"] = guardian.MOST_TIMES_LIMIT * step.timeout_s
         program_order = self._forked.lend(program_order, guardian.remove_secrets(os.environ))
         try:
             process = subprocess.Popen(
@@ -189,6 +192,15 @@ class LocalExecutor:
             if not running.watched.is_due():
                 running.report[:] = running.watched.end()
                 self._settle(running)
+            elif running.watched.waited_s > running.waited_s + GRANT_EVERY_S:
+                self._grant(running)
+
+    def _grant(self, running: LocalLaunch) -> None:
+        step, attempt = running.launch.step, running.launch.attempt
+        running.waited_s = running.watched.waited_s
+        self._events.append(
+            KeptWaiting(step_id=step.id, attempt=attempt, at=self.now(), waited_s=running.waited_s)
+        )
 
     def _settle(self, running: LocalLaunch) -> None:
         step = running.launch.step

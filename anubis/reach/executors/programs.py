@@ -241,7 +241,9 @@ def _end_in(
         )
         return TimedOut(step_id=step.id, attempt=attempt, at=at, reason=reason)
     if outcome.get("timed_out"):
-        reason = f"no answer within {step.timeout_s:g} s; {killed_with(outcome)}"
+        waited_s = outcome.get("waited_s", 0.0)
+        more = f" and {waited_s:.0f} s of waiting for a processor" if waited_s else ""
+        reason = f"no answer within {step.timeout_s:g} s{more}; {killed_with(outcome)}"
         return TimedOut(step_id=step.id, attempt=attempt, at=at, reason=reason)
     if could_not_run(outcome) or port_was_taken(outcome, spec):
         return failed_event(launch, at, failure(outcome, spec), infrastructure=True)
