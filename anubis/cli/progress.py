@@ -27,6 +27,7 @@ class Progress:
     def __init__(self, campaign: Campaign, parallel_nodes: int | None) -> None:
         self._plan = campaign.plan
         self._time_left = TimeLeft(campaign.plan, parallel_nodes)
+        self._began_at: tuple[float, float] | None = None  # by the campaign's clock, and by ours
         self._left, self._left_due = "", 0.0
         self._phase = -1
         self._line_due = 0.0
@@ -55,6 +56,7 @@ class Progress:
         self._bar.stop()
 
     def observe(self, machine: CampaignMachine, events: Sequence[CampaignEvent]) -> None:
+        self._began_at = self._began_at or (machine.now, time.monotonic())
         self._time_left.hear(events)
         for event in events:
             if isinstance(event, NodeLost) or (isinstance(event, EndOfStep) and event.reason):
@@ -85,7 +87,14 @@ class Progress:
         self._bar.update(self._task, completed=machine.done, total=machine.planned, left=self._left)
 
     def _time_left_of(self, machine: CampaignMachine) -> str:
-        return f"about {time_span(self._time_left.seconds(machine))} left"
+        left_s = self._time_left.seconds(machine) * self._clock_pace(machine)
+        return f"about {time_span(left_s)} left"
+
+    def _clock_pace(self, machine: CampaignMachine) -> float:
+        """Seconds of this process for each of the campaign: a fleet in memory has its own clock."""
+        began, began_here = self._began_at or (machine.now, 0.0)
+        passed_s = machine.now - began
+        return (time.monotonic() - began_here) / passed_s if passed_s > 0 else 1.0
 
     def _begin_phase(self, machine: CampaignMachine) -> None:
         self._phase = machine.phase

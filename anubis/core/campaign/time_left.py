@@ -12,11 +12,11 @@ from anubis.core.campaign.planning import estimate, schedule
 from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine, EndOfStep, Started
 from anubis.core.records import Plan, PlannedEntry
 
-Place = tuple[int, int]  # phase and entry
+EntryNumbers = tuple[int, int]  # of phase and entry
 
 
 @dataclass(slots=True)
-class Pace:
+class TimeTaken:
     """How long steps took, and how long they were planned to take."""
 
     steps: int = 0
@@ -29,9 +29,9 @@ class Pace:
         self.planned_s += planned_s
 
     @property
-    def slowness(self) -> float:
-        """How many times as long as planned, but at least as long: what ends early promises nothing
-        of other programs."""
+    def delay_factor(self) -> float:
+        """Time taken by time planned, but at least 1: what ends early promises nothing of other
+        programs."""
         return max(1.0, self.took_s / self.planned_s) if self.planned_s else 1.0
 
 
@@ -46,7 +46,7 @@ class TimeLeft:
         ]
         self._parallel_nodes = parallel_nodes
         self._began: dict[tuple[str, int], float] = {}
-        self._paces: defaultdict[Place, Pace] = defaultdict(Pace)
+        self._paces: defaultdict[EntryNumbers, TimeTaken] = defaultdict(TimeTaken)
 
     def hear(self, events: Iterable[CampaignEvent]) -> None:
         for event in events:
@@ -56,22 +56,22 @@ class TimeLeft:
                 began = self._began.pop((event.step_id, event.attempt), None)
                 if began is not None:
                     planned_s = self._entry(event.step_id).duration_s
-                    self._paces[place_of(event.step_id)].add(event.at - began, planned_s)
+                    self._paces[numbers_of(event.step_id)].add(event.at - began, planned_s)
 
     def seconds(self, machine: CampaignMachine) -> float:
         """Return the longest of what the busiest node needs, what all nodes that may work at once
         need, and this share of the phase's planned time; and the time of later phases."""
         busy_s: defaultdict[str, float] = defaultdict(float)
-        slowness = self._overall(machine).slowness
+        delay_factor = self._overall(machine).delay_factor
         for step, began in machine.remaining():
-            expected_s = self._expected_s(step.id, slowness)
+            expected_s = self._expected_s(step.id, delay_factor)
             left_s = expected_s if began is None else max(0.0, began + expected_s - machine.now)
             for name in step.participants:
                 busy_s[name] += left_s
         later_s = sum(phase.duration_s for phase in self._planned[machine.phase + 1 :])
-        return self._of_phase_s(machine.phase, busy_s) + slowness * later_s
+        return self._phase_s(machine.phase, busy_s) + delay_factor * later_s
 
-    def _of_phase_s(self, phase: int, busy_s: dict[str, float]) -> float:
+    def _phase_s(self, phase: int, busy_s: dict[str, float]) -> float:
         if not busy_s:
             return 0.0
         together_s, planned = sum(busy_s.values()), self._planned[phase]
@@ -82,17 +82,17 @@ class TimeLeft:
             planned.duration_s * together_s / planned_s if planned_s else 0.0,
         )
 
-    def _expected_s(self, step_id: str, slowness: float) -> float:
+    def _expected_s(self, step_id: str, delay_factor: float) -> float:
         """Seconds of a step: as long as earlier runs of its entry, or else as planned, times what
         others took longer."""
-        pace = self._paces.get(place_of(step_id))
+        pace = self._paces.get(numbers_of(step_id))
         if pace:
             return pace.took_s / pace.steps
-        return slowness * self._entry(step_id).duration_s
+        return delay_factor * self._entry(step_id).duration_s
 
-    def _overall(self, machine: CampaignMachine) -> Pace:
+    def _overall(self, machine: CampaignMachine) -> TimeTaken:
         """The pace of all steps that ended, and of those that run longer than planned."""
-        overall = Pace()
+        overall = TimeTaken()
         for pace in self._paces.values():
             overall.add(pace.took_s, pace.planned_s)
         for step, began in machine.remaining():
@@ -102,10 +102,10 @@ class TimeLeft:
         return overall
 
     def _entry(self, step_id: str) -> PlannedEntry:
-        phase, position = place_of(step_id)
+        phase, position = numbers_of(step_id)
         return self._plan.phases[phase].entries[position]
 
 
-def place_of(step_id: str) -> Place:
+def numbers_of(step_id: str) -> EntryNumbers:
     phase, position = step_id.split(".", 2)[:2]
     return int(phase), int(position)
