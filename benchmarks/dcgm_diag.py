@@ -18,7 +18,7 @@ from kit.tools import Output, find, run
 
 TOOL = "dcgmi"
 LIGHT = ("config", "monitor")  # severities of what breaks nothing
-ANSWERS = ("pass", "warn", "fail")  # whatever else it says of a test, that did not pass
+ANSWERS = ("pass", "warn", "fail")  # any other answer means that a test did not pass
 LIMIT_S = {1: 120.0, 2: 600.0, 3: 3600.0, 4: 3 * 3600.0}  # per level; 4 takes one to two hours
 
 BENCHMARK = contract.Benchmark(

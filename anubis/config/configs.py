@@ -520,7 +520,7 @@ def diagnosis(name: str) -> DiagnosisPolicy:
 
 
 def notifier(name: str) -> NotifierSettings:
-    """Read who is told what the keeper did, and how."""
+    """Read how people get reports of the keeper."""
     from anubis.reach.notifiers.notifier import notifier_kinds
 
     path = find("notifiers", name)

@@ -50,7 +50,7 @@ class NodeView:
     unfit: str = ""  # why the history has it out of service
     maintenance: str = ""  # until when, and why
     owes: str = ""  # what it left unanswered, and since when
-    unproven: str = ""  # what was told of it that it has to disprove
+    unproven: str = ""  # reports about it that it has to disprove
     doubt: str = ""  # why none of its passes counts, while a clock is in doubt
 
 

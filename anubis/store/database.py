@@ -44,7 +44,7 @@ GIVEN_UP = {
     "keepalives_count": "4",
     "tcp_user_timeout": "30000",
 }
-# What a server is told of each connection: how long to wait for somebody's lock, and when to take a
+# Settings of each connection: how long to wait for somebody's lock, and when to take a
 # client for gone that says nothing.
 FOR_EACH_CONNECTION = (
     "SET lock_timeout = '30s'",

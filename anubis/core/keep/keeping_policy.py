@@ -110,8 +110,8 @@ class KeepingPolicy:
     """The file under configs/diagnosis/ by which jobs that ended or make no progress are diagnosed.
     Without it, they are not."""
     notify: str = ""
-    """The file under configs/notifiers/ by which people are told what the keeper did. Without it,
-    they are not."""
+    """The file under configs/notifiers/ with the receiver of the keeper's reports. Without it, none
+    are sent."""
     sweep: SweepTask | None = None
     """When idle nodes are swept. Without it, never."""
     criteria: CriteriaTask | None = None

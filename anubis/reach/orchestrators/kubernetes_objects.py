@@ -1,4 +1,4 @@
-"""Kubernetes' objects as plain documents: what they say of a fleet, and what we write on a node.
+"""Kubernetes' objects as plain documents: their facts about a fleet, and our marks on a node.
 
 The last writer of `spec.unschedulable` owns a cordon: Kubernetes keeps, by field, who wrote what.
 If somebody else has written that field since, a node with our annotation is somebody else's.
@@ -27,7 +27,7 @@ FLAG = "anubis-fleet/out"  # the key of the label and of the taint; the value is
 CONDITION = "AnubisHealthy"
 PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
 AMOUNT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")  # the number of a quantity
-# what says of a node that it is about to go
+# marks of a node that is about to go
 LEAVING = (
     *("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"),
     *("node.kubernetes.io/out-of-service", "node.cloudprovider.kubernetes.io/shutdown"),

@@ -17,7 +17,7 @@ from anubis.text import places
 from anubis.text.reading import load_yaml, read
 
 DEFAULT = "default"
-PAPER = (  # the seven that Minder looks at, by what is told of them
+PAPER = (  # the seven that Minder looks at, by its description
     *("pfc_tx", "cpu_use", "gpu_duty", "gpu_power", "gpu_graphics", "gpu_tensor"),
     "nvlink_throughput",
 )

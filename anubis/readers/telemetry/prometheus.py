@@ -198,7 +198,7 @@ class Prometheus:
                 f"max(max_over_time(count_over_time({series}[{probe}])[{span:.0f}s:{probe}]))", end
             )
         except RefusedError:
-            return math.nan  # why is told when it is asked for its values
+            return math.nan  # its values are read later, with the reason
         return PROBE_S / count if count > 0 else math.nan
 
     def _collect(self, parts: Sequence[_Part], collected: _Collected) -> None:
