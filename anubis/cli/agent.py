@@ -35,6 +35,15 @@ def agent(
             help="A file to which each sample is added, about 20 MB a day.",
         ),
     ] = None,
+    pings: Annotated[
+        int | None,
+        typer.Option(
+            "--pings",
+            metavar="PORT",
+            help="Answer pings of other nodes at this UDP port, and ping others by the keeper's "
+            "plan; needs --token-file. Default: neither.",
+        ),
+    ] = None,
     node: Annotated[
         str | None,
         typer.Option("--node", metavar="NAME", help="The node's name; by default the host's."),
@@ -55,6 +64,7 @@ def agent(
         "--listen": listen,
         "--token-file": token_file,
         "--record": record,
+        "--pings": pings,
         "--node": node,
         "--proc": proc,
     }

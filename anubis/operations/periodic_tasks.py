@@ -27,6 +27,7 @@ from anubis.operations.clusters import time_in
 from anubis.operations.criteria_task import renew_criteria
 from anubis.operations.keep import Keeping, enter_if_answered
 from anubis.operations.periodic_task_run import PeriodicTaskRun
+from anubis.operations.ping_task import judge_mesh
 from anubis.operations.risk_task import renew_risk
 from anubis.operations.sweep_task import sweep_idle_nodes
 from anubis.store.history import ClusterHistory, History
@@ -35,6 +36,7 @@ WORK: Mapping[PeriodicTask, Callable[[PeriodicTaskRun], PeriodicTaskRecord | Non
     PeriodicTask.SWEEP: sweep_idle_nodes,
     PeriodicTask.CRITERIA: renew_criteria,
     PeriodicTask.RISK: renew_risk,
+    PeriodicTask.PINGS: judge_mesh,
 }
 
 

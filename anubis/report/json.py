@@ -20,6 +20,7 @@ VERSIONS: dict[str, int] = {
     "diagnosis": 4,
     "fact": 4,
     "history": 2,
+    "periodic-task": 2,
     "risk": 2,
     "run": 2,
     "score": 2,

@@ -40,7 +40,7 @@ def _roughly(seconds: float) -> str:
 @dataclass(frozen=True, kw_only=True)
 class PeriodicTaskLine:
     cluster: str
-    task: Literal["sweep", "criteria", "risk"]
+    task: Literal["sweep", "criteria", "risk", "pings"]
     due: float | None
     """When it was due last; null: it was never done."""
     began: float | None

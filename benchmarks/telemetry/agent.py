@@ -27,7 +27,9 @@ from kit.cards import machine_root
 from telemetry.gpu_source import Gpus
 from telemetry.host_source import FileSystems, Host
 from telemetry.network_source import Network, Pauses
+from telemetry.nic_addresses import nics_here
 from telemetry.page import Door
+from telemetry.pinger import Pinger
 from telemetry.queue_source import SendQueues
 from telemetry.ring import Ring
 from telemetry.sources import Line, Place, Sampled, labels
@@ -116,6 +118,7 @@ class Recording:
 class Agent:
     def __init__(self, ring: Ring, sources: Mapping[str, Source], file: Path | None) -> None:
         self.ring = ring
+        self.pinger: Pinger | None = None
         self._questioners = [Questioner(name, source) for name, source in sources.items()]
         self._recording = Recording(file) if file else None
         self._samples = self._missed = 0
@@ -144,6 +147,8 @@ class Agent:
         yield Line("anubis_agent_samples_total", "", self._samples)
         yield Line("anubis_agent_samples_missed_total", "", self._missed)
         yield Line("anubis_agent_cpu_seconds_total", "", time.process_time())
+        if self.pinger:
+            yield from self.pinger.lines()
         if self._recording:
             yield Line("anubis_agent_recording", "", self._recording.works)
 
@@ -177,7 +182,8 @@ def main() -> None:
     signal.signal(signal.SIGUSR1, lambda *_: setattr(sources["gpus"], "wants_rest", True))
     agent = Agent(Ring(chosen.node, STEP_S), sources, chosen.record)
     token = token_in(chosen.token_file) if chosen.token_file else ""
-    door = open_door(chosen.listen, agent, token)
+    agent.pinger = pinger = open_pinger(chosen, token, root)
+    door = open_door(chosen.listen, agent, token, pinger)
     threading.Thread(target=door.serve_forever, daemon=True).start()
     greet(door)
     agent.run(moments_of(STEP_S, time.time, time.sleep))
@@ -193,6 +199,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--token-file", metavar="FILE", type=Path)
     parser.add_argument("--record", metavar="FILE", type=Path)
     parser.add_argument("--node", metavar="NAME", default=os.uname().nodename)
+    parser.add_argument("--pings", metavar="PORT", type=int)
     parser.add_argument("--proc", metavar="FOLDER", type=Path)
     return parser
 
@@ -206,12 +213,28 @@ def token_in(file: Path) -> str:
     return token or fail(f'the token file "{file}" is empty: it should hold a token')
 
 
-def open_door(where: str, agent: Agent, token: str) -> Door:
+def open_pinger(chosen: argparse.Namespace, token: str, root: Path) -> Pinger | None:
+    """Begin to answer pings, if that is asked for. What to ping comes through the door."""
+    if chosen.pings is None:
+        return None
+    if not token:
+        fail("--pings needs --token-file: pings and plans are signed with the token")
+    try:
+        pinger = Pinger(chosen.node, token, chosen.pings, nics_here(root))
+    except (OSError, OverflowError) as error:
+        reason = str(getattr(error, "strerror", None) or error).lower()
+        fail(f"cannot answer pings at port {chosen.pings}: {reason}; name another with --pings")
+    threading.Thread(target=pinger.run, daemon=True, name="pings").start()
+    return pinger
+
+
+def open_door(where: str, agent: Agent, token: str, pinger: Pinger | None = None) -> Door:
     address, _, port = where.rpartition(":")
     if not (address and port.isdecimal() and int(port) < 1 << 16):
         fail(f'--listen "{where}": expected ADDRESS:PORT, such as {AT}')
     try:
-        return Door((address.strip("[]"), int(port)), agent.lines, agent.ring.lines_since, token)
+        at = address.strip("[]"), int(port)
+        return Door(at, agent.lines, agent.ring.lines_since, token, pinger)
     except OSError as error:
         reason = str(error.strerror).lower()
         fail(f"cannot listen on {where}: {reason}; name another ADDRESS:PORT with --listen")

@@ -1,4 +1,5 @@
-"""Telemetry over HTTP: `/metrics` for a Prometheus, `/samples?since=TIME` for `anubis watch`.
+"""Telemetry over HTTP: `/metrics` for a Prometheus, `/samples?since=TIME` for `anubis watch`,
+`/pings` for the keeper.
 
 It is a server of its own, because the standard library's takes as much memory as all the rest.
 """
@@ -6,11 +7,13 @@ It is a server of its own, because the standard library's takes as much memory a
 from __future__ import annotations
 
 import hmac
+import json
 import socket
 import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from telemetry.ring import number
@@ -19,12 +22,19 @@ from telemetry.sources import Line
 PATIENCE_S = 2.0  # with a client, until it has asked, and each time that it takes something
 AT_ONCE = 8  # clients; another is turned away
 LONGEST_HEAD = 16 << 10  # bytes of a request
+LONGEST_PLAN = 1 << 20  # bytes of a plan of pings
+PINGS = "/pings"
 OPEN_METRICS = "application/openmetrics-text"
 FORMS = {True: f"{OPEN_METRICS}; version=1.0.0; charset=utf-8", False: "text/plain; version=0.0.4"}
 REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Not Allowed"}
-WHERE = "there are /metrics and /samples?since=TIME\n"
+WHERE = "there are /metrics, /samples?since=TIME and, with --pings, /pings\n"
 
 Answer = tuple[int, str, str]  # status, kind of content, content
+
+
+class Pings(Protocol):
+    def take_plan(self, document: Any) -> None: ...
+    def report(self) -> dict[str, Any]: ...
 
 
 class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -40,8 +50,9 @@ class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
         lines: Callable[[], Iterable[Line]],
         rows: Callable[[float], Iterable[str]],
         token: str = "",
+        pings: Pings | None = None,
     ) -> None:
-        self.lines, self.rows, self.token = lines, rows, token
+        self.lines, self.rows, self.token, self.pings = lines, rows, token, pings
         self._room = threading.BoundedSemaphore(AT_ONCE)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -59,10 +70,11 @@ class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore a client that leaves in the middle, or sends too slowly."""
 
-    def answer(self, words: list[str], headers: dict[str, str]) -> Answer:
+    def answer(self, words: list[str], headers: dict[str, str], body: bytes = b"") -> Answer:
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return 400, FORMS[False], "this is no request of HTTP\n"
-        if words[0] not in ("GET", "HEAD"):
+        is_plan = words[:2] == ["POST", PINGS] and self.pings is not None
+        if words[0] not in ("GET", "HEAD") and not is_plan:
             return 405, FORMS[False], f"{words[0]} is not answered: GET is\n"
         shown = headers.get("authorization", "").removeprefix("Bearer ")
         if self.token and not hmac.compare_digest(shown.encode(), self.token.encode()):
@@ -71,9 +83,18 @@ class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
         if where.path == "/metrics":
             is_open = OPEN_METRICS in headers.get("accept", "")
             return 200, FORMS[is_open], text_of(self.lines(), is_open)
+        if where.path == PINGS and self.pings:
+            return self._take_plan(self.pings, body) if is_plan else pings_of(self.pings)
         if where.path == "/samples":
             return self._samples(parse_qs(where.query).get("since", ["0"])[-1])
         return 404, FORMS[False], WHERE
+
+    def _take_plan(self, pings: Pings, body: bytes) -> Answer:
+        try:
+            pings.take_plan(json.loads(body))
+        except (ValueError, RecursionError, OSError) as error:
+            return 400, FORMS[False], f"no plan of pings: {error}\n"
+        return pings_of(pings)
 
     def _samples(self, since: str) -> Answer:
         try:
@@ -90,11 +111,13 @@ class Visit(socketserver.StreamRequestHandler):
     timeout = PATIENCE_S
 
     def handle(self) -> None:
-        first, *rest = self._head().split("\r\n")
+        head, begun = self._head()
+        first, *rest = head.split("\r\n")
         fields = (line.partition(":") for line in rest)
         headers = {name.strip().lower(): value.strip() for name, _, value in fields}
         words = first.split()
-        status, kind, text = self.server.answer(words, headers)
+        sent = self._body(headers, begun) if words[:1] == ["POST"] else b""
+        status, kind, text = self.server.answer(words, headers, sent)
         body = text.encode()
         self.wfile.write(
             f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\n"
@@ -103,17 +126,33 @@ class Visit(socketserver.StreamRequestHandler):
         if words[:1] != ["HEAD"]:
             self.wfile.write(body)
 
-    def _head(self) -> str:
-        """Read up to the first empty line, or until time or room is up."""
-        deadline, head = time.monotonic() + PATIENCE_S, b""
-        while b"\r\n\r\n" not in head and len(head) < LONGEST_HEAD:
+    def _body(self, headers: dict[str, str], begun: bytes) -> bytes:
+        """Read as much as the client announced, or until time or room is up."""
+        length = headers.get("content-length", "0")
+        size = min(int(length), LONGEST_PLAN) if length.isdecimal() else 0
+        return self._read(begun, lambda body: len(body) >= size, LONGEST_PLAN)[:size]
+
+    def _head(self) -> tuple[str, bytes]:
+        """Read up to the first empty line, and return what came behind it."""
+        text = self._read(b"", lambda head: b"\r\n\r\n" in head, LONGEST_HEAD)
+        head, _, begun = text.partition(b"\r\n\r\n")
+        return head.decode("latin-1"), begun
+
+    def _read(self, text: bytes, is_whole: Callable[[bytes], bool], limit: int) -> bytes:
+        """Read until it is whole, or until time or room is up."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_whole(text) and len(text) < limit:
             self.connection.settimeout(max(0.001, deadline - time.monotonic()))
             part = self.connection.recv(LONGEST_HEAD)
             if not part:
                 break
-            head += part
+            text += part
         self.connection.settimeout(PATIENCE_S)
-        return head.decode("latin-1").partition("\r\n\r\n")[0]
+        return text
+
+
+def pings_of(pings: Pings) -> Answer:
+    return 200, "application/json", f"{json.dumps(pings.report())}\n"
 
 
 def text_of(lines: Iterable[Line], is_open: bool) -> str:
@@ -145,6 +184,8 @@ HELP = {
     "anubis_agent_source_answers": "Whether this source answered in time at the last sample.",
     "anubis_agent_samples_total": "Samples taken since the agent began.",
     "anubis_agent_samples_missed_total": "Seconds without a sample, because the machine was busy.",
+    "anubis_agent_pings_sent_total": "Pings sent to other nodes.",
+    "anubis_agent_pings_lost_total": "Pings without an answer within 5 s.",
     "anubis_agent_recording": "Whether what --record asks for is being written.",
     "anubis_agent_cpu_seconds_total": "CPU time of the agent itself.",
 }

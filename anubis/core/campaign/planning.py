@@ -16,7 +16,7 @@ from itertools import chain, islice
 from anubis.core.amounts import HOUR_S
 from anubis.core.errors import ConfigError, UsageError, did_you_mean
 from anubis.core.fabric import Fabric
-from anubis.core.network.coverage import covering_rounds
+from anubis.core.network.coverage import covering_rounds, scan_rounds
 from anubis.core.network.pairing import (
     HopRound,
     Pair,
@@ -24,9 +24,7 @@ from anubis.core.network.pairing import (
     batches,
     hops_between,
     mirror,
-    needed_rounds,
     pair_test_of,
-    quick_rounds,
     replace_unfit,
     round_robin,
 )
@@ -82,7 +80,6 @@ BY_DISTANCE = ("quick", "covering")
 NARROWING = (PARTS, "across")  # the groups follow from results; only the first are planned
 SAMPLED_ROUNDS = 3  # rounds of all pairs, to estimate the turns of a round
 MET = 2  # partners of a tested node
-FEWEST_PAIRS, MOST_TURNS = 12, 32  # pairs at one distance; shuffles to find more
 
 
 def plan(
@@ -268,7 +265,10 @@ def schedule(plan: Plan) -> Schedule:
 
     @cache
     def make_rounds(covering: bool) -> Sequence[HopRound]:
-        return tuple(rounds(plan, plan.fabric, covering)) if plan.fabric else ()
+        if plan.fabric is None:
+            return ()
+        nodes, across = placed_nodes(plan, plan.fabric), crosses_rails(plan)
+        return tuple(scan_rounds(plan.fabric, nodes, covering=covering, across=across))
 
     return make_rounds
 
@@ -393,35 +393,6 @@ def _mend(
     if entry.groups == "covering" and entry.rounds is None and 1 < len(left) < len(everybody):
         across = plan.spec(entry.workload).crosses_rails
         yield from covering_rounds(fabric, left, mended, across=across)
-
-
-def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
-    """Yield a round of all nodes for each hop distance; then further rounds, until every uplink has
-    been crossed.
-
-    If few pairs fit into a round, the next rounds have other partners: a handful does not show what
-    is normal, and in a small fabric most pairs may cross the one bad link.
-    """
-    nodes = placed_nodes(plan, fabric)
-    quick = tuple(needed_rounds(fabric, quick_rounds(fabric, nodes)))
-    yield from quick
-    met: dict[int, set[frozenset[str]]] = {}
-    for hop_round in quick:
-        met.setdefault(hop_round.hops, set()).update(map(frozenset, hop_round.pairs))
-    for turn in range(1, MOST_TURNS):
-        few = [hops for hops, pairs in met.items() if len(pairs) < FEWEST_PAIRS]
-        if not few:
-            break
-        for hop_round in quick_rounds(fabric, nodes, seed=turn, distances=few):
-            already = met[hop_round.hops]
-            new = tuple(pair for pair in hop_round.pairs if frozenset(pair) not in already)
-            if len(already) < FEWEST_PAIRS and new:
-                already.update(map(frozenset, new))
-                more = replace(hop_round, pairs=new, purpose="normal")
-                quick += (more,)
-                yield more
-    if covering:
-        yield from covering_rounds(fabric, nodes, quick, across=crosses_rails(plan))
 
 
 def planned_rounds(

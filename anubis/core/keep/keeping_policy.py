@@ -53,6 +53,18 @@ class RiskTask(Rhythm):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PingTask(Rhythm):
+    """The standing mesh of light pings between the agents of the nodes: what was lost is judged,
+    and the agents are told anew whom to ping. The cluster's file has to name its topology."""
+
+    telemetry: str = "default"
+    """The file under configs/telemetry/ that says where the agents are, and has their token."""
+    category: str = "network"
+    """What a defect of a NIC or its cable is called in your incidents: a suspected node is tested
+    for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class KeepingPolicy:
     """Every command is proposed only, until a site switches it on."""
 
@@ -118,6 +130,9 @@ class KeepingPolicy:
     """When criteria are learned again. Without it, never."""
     risk: RiskTask | None = None
     """When the model of risk is trained again. Without it, never."""
+    pings: PingTask | None = None
+    """When the pings between the agents of the nodes are judged. Without it, agents that were asked
+    to ping by nobody else ping nobody."""
 
     @property
     def rhythms(self) -> dict[PeriodicTask, Rhythm]:
@@ -126,6 +141,7 @@ class KeepingPolicy:
             PeriodicTask.SWEEP: self.sweep,
             PeriodicTask.CRITERIA: self.criteria,
             PeriodicTask.RISK: self.risk,
+            PeriodicTask.PINGS: self.pings,
         }
         return {task: rhythm for task, rhythm in of_periodic_tasks.items() if rhythm}
 

@@ -22,6 +22,7 @@ class PeriodicTask(StrEnum):
     SWEEP = "sweep"  # the idle nodes most at risk, tested within a budget
     CRITERIA = "criteria"  # learned again from what was measured lately
     RISK = "risk"  # the risk model, trained again and judged
+    PINGS = "pings"  # of the agents' standing mesh, judged and planned again
 
 
 class PeriodicTaskEnd(StrEnum):

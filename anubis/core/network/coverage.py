@@ -26,11 +26,13 @@ from anubis.core.network.pairing import (
     Round,
     joined_nics,
     mirror,
+    needed_rounds,
     pair_test_at,
     quick_rounds,
 )
 from anubis.core.network.redundancy import MissingCables, shortages
 
+FEWEST_PAIRS, MOST_TURNS = 12, 32  # pairs at one distance; shuffles to find more
 ASSURED = 0.95  # the chance from which a link counts as crossed
 MOST_ROUNDS = 32  # for each shift of rails, to cross the links that are left
 WORTH = 0.02  # share of the rest to cross: a round with less is the last of its kind
@@ -241,6 +243,36 @@ def _cables(fabric: Fabric, source: Nic, target: Nic) -> set[tuple[str, str]]:
 def _log_rest(share: Shares) -> Shares:
     with np.errstate(divide="ignore"):  # a share of 1 leaves nothing: minus infinity
         return np.log1p(-np.where(share > 1 - 1e-9, 1.0, share))
+
+
+def scan_rounds(
+    fabric: Fabric, nodes: Sequence[str], *, covering: bool, across: bool
+) -> Iterator[HopRound]:
+    """Yield a round of all nodes for each hop distance; then further rounds, until every uplink has
+    been crossed.
+
+    If few pairs fit into a round, the next rounds have other partners: a handful does not show what
+    is normal, and in a small fabric most pairs may cross the one bad link.
+    """
+    quick = tuple(needed_rounds(fabric, quick_rounds(fabric, nodes)))
+    yield from quick
+    met: dict[int, set[frozenset[str]]] = {}
+    for hop_round in quick:
+        met.setdefault(hop_round.hops, set()).update(map(frozenset, hop_round.pairs))
+    for turn in range(1, MOST_TURNS):
+        few = [hops for hops, pairs in met.items() if len(pairs) < FEWEST_PAIRS]
+        if not few:
+            break
+        for hop_round in quick_rounds(fabric, nodes, seed=turn, distances=few):
+            already = met[hop_round.hops]
+            new = tuple(pair for pair in hop_round.pairs if frozenset(pair) not in already)
+            if len(already) < FEWEST_PAIRS and new:
+                already.update(map(frozenset, new))
+                more = replace(hop_round, pairs=new, purpose="normal")
+                quick += (more,)
+                yield more
+    if covering:
+        yield from covering_rounds(fabric, nodes, quick, across=across)
 
 
 def covering_rounds(

@@ -7,22 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 
-from anubis.core.errors import TelemetryError, UsageError
+from anubis.core.errors import TelemetryError
 from anubis.core.watch.alignment import SampledSeries, align, grid_over, step_of
+from anubis.readers.telemetry.agent_doors import AgentDoors
 from anubis.readers.telemetry.agent_lines import AgentRows, agent_rows
 from anubis.readers.telemetry.config import ORDER, AgentSettings, TelemetrySettings
-from anubis.readers.telemetry.fetching import HttpQuestion, fetch
 from anubis.readers.telemetry.pulled import PulledTelemetry, nodes_in_words, silences
-from anubis.text import files
-from anubis.text.hostlist import is_name
 
-AT_ONCE = 32  # agents, each by a thread
-MOST_BYTES = 8 << 20  # of one answer: 20 minutes of all metrics are half a MiB
 CLOCKS_APART_S = 15.0  # a newest sample is a few seconds old
 
 
@@ -62,40 +56,12 @@ class Agents:
         self, nodes: Sequence[str], since: float
     ) -> tuple[dict[str, AgentRows], dict[str, str]]:
         """Return the rows of the nodes that answered, and why the others did not."""
-        headers = self._headers()
-        rows, reasons = {}, {}
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            pending = {node: pool.submit(self._ask, node, since, headers) for node in nodes}
-            for node, future in pending.items():
-                try:
-                    rows[node] = future.result()
-                except TelemetryError as cause:
-                    reasons[node] = str(cause)
-        return rows, reasons
+        doors = AgentDoors(self._place)
+        return doors.ask_all(nodes, f"/samples?since={since:.3f}", _rows_of)
 
-    def _ask(self, node: str, since: float, headers: Mapping[str, str]) -> AgentRows:
-        if not is_name(node):
-            raise UsageError(f'"{node}" is not a node name')
-        answer = fetch(
-            HttpQuestion(
-                url=f"http://{node}:{self._place.port}/samples?since={since:.3f}",
-                deadline_s=self._place.deadline_s,
-                headers=headers,
-                most_bytes=MOST_BYTES,
-            )
-        )
-        if answer.status == 401:
-            raise TelemetryError("it wants another token")
-        if answer.status != 200:
-            raise TelemetryError(f"it answered {answer.status}")
-        return agent_rows(answer.body.splitlines(keepends=True), "its answer")[-1]
 
-    def _headers(self) -> dict[str, str]:
-        if not self._place.token_file:
-            return {}
-        named = f'token_file "{self._place.token_file}"'
-        token = files.read_text(Path(self._place.token_file), TelemetryError, named, 1 << 16)
-        return {"Authorization": f"Bearer {token.strip()}"}
+def _rows_of(body: bytes) -> AgentRows:
+    return agent_rows(body.splitlines(keepends=True), "its answer")[-1]
 
 
 def _samples(

@@ -1,0 +1,161 @@
+"""The keeper and the agents' pings: plans go out, losses come back, and a bad NIC is suspected."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from telemetry.nic_addresses import Nic
+from telemetry.page import Door
+from telemetry.pinger import Pinger, read_plan
+
+from anubis.core.errors import TelemetryError
+from anubis.core.fabric import RailNic
+from anubis.core.history.events import EventRecord, NodeAdded
+from anubis.core.keep.keeping_policy import KeepingPolicy, PingTask
+from anubis.core.keep.periodic_tasks import PeriodicTask, PeriodicTaskEnd
+from anubis.operations.caller import Caller
+from anubis.operations.keep import Keeping, keep
+from anubis.operations.periodic_tasks import do_periodic_tasks
+from anubis.operations.tell import note
+from anubis.readers.telemetry.agent_pings import read_pings
+from anubis.store.history import History
+
+NODES = [f"127.0.1.{number}" for number in range(1, 7)]  # each an address, and so a host's name
+TOKEN = "a token of the site"
+FABRIC = f"""\
+summary: two leaves
+racks:
+  - {{nodes: "{",".join(NODES[:3])}", leaves: leaf1}}
+  - {{nodes: "{",".join(NODES[3:])}", leaves: leaf2}}
+links:
+  - {{below: "leaf1,leaf2", above: spine}}
+"""
+FIRST, LAST = 60_000_000, 60_000_100
+
+
+class FakePings:
+    """An agent that has pinged for a hundred windows by the plan that it got."""
+
+    def __init__(self, address: str, sick: str) -> None:
+        self.address, self.sick = address, sick
+        self.plan: dict[str, Any] = {"window_s": 0.0, "flows": []}
+
+    def take_plan(self, document: Any) -> None:
+        read_plan(document, {"eth0"})
+        self.plan = document
+
+    def report(self) -> dict[str, Any]:
+        flows = list(enumerate(self.plan["flows"]))
+        bad = [n for n, flow in flows if self.sick in (flow["source"][0], flow["target"][0])]
+        lost = [
+            [window, number, 30, 10]
+            for number in bad
+            for window in (FIRST + 10, FIRST + 40, FIRST + 70)
+        ]
+        about = {"since": FIRST, "answered": 99, "best_us": 20.0}
+        return {
+            "pings": 1,
+            "node": "whatever",
+            "port": 9842,
+            "addresses": {"eth0": self.address},
+            "window_s": self.plan["window_s"],
+            "first": FIRST,
+            "last": LAST,
+            "asleep": [],
+            "flows": [flow | about | {"flow": number} for number, flow in flows],
+            "lost": lost,
+        }
+
+
+@pytest.fixture
+def agents() -> Iterator[tuple[int, dict[str, FakePings]]]:
+    made: dict[str, FakePings] = {}
+    with ExitStack() as opened:
+        port = 0
+        for node in NODES[:-1]:  # that of the last does not run
+            made[node] = FakePings(node, sick=NODES[1])
+            door = Door((node, port), tuple, lambda since: iter(()), TOKEN, made[node])
+            port = door.server_address[1]
+            threading.Thread(target=door.serve_forever, args=(0.02,), daemon=True).start()
+            opened.callback(door.server_close)
+            opened.callback(door.shutdown)
+        yield port, made
+
+
+@pytest.fixture
+def home(agents, tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("ANUBIS_HOME", str(tmp_path))
+    (tmp_path / "token").write_text(TOKEN)
+    files = {
+        "clusters/bed.yaml": f"executor: ray\nstart: ssh\nnodes: {','.join(NODES)}\n"
+        "topology: fabric.yaml\n",
+        "clusters/fabric.yaml": FABRIC,
+        "telemetry/bed.yaml": "summary: bed\nbased_on: default\n"
+        f"agents: {{port: {agents[0]}, token_file: {tmp_path}/token, deadline_s: 60}}\n",
+    }
+    for name, text in files.items():
+        file = tmp_path / "configs" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return tmp_path
+
+
+def test_the_keeper_plans_pings_and_suspects_the_node_whose_pings_are_lost_again_and_again(
+    home, agents
+):
+    clock = itertools.count(1.8e9, 600.0)
+    caller = Caller(history_url=f"sqlite:///{home}/h.db", clock=lambda: next(clock))
+    keeping = Keeping(
+        policy=KeepingPolicy(pings=PingTask(every="10m", telemetry="bed", category="nic")),
+        cluster="bed",
+    )
+    keep(keeping, caller)
+    with History.open(caller.history_url) as history:
+        part = history.cluster("bed")
+        note([EventRecord(id="new", at=1.8e9, event=NodeAdded(nodes=tuple(NODES)))], part)
+    keep(keeping, caller)
+
+    def ping() -> str:
+        states = {state.task: state for state in do_periodic_tasks(keeping, caller)}
+        last = states[PeriodicTask.PINGS].last
+        assert last.end is PeriodicTaskEnd.DONE
+        return last.sentence  # type: ignore[no-any-return]
+
+    assert ping().startswith("nothing is known of any flow so far; 1 of 6 agents did not answer")
+    pinged = {
+        (flow["source"][0], flow["target"][0], flow["address"])
+        for one in agents[1].values()
+        for flow in one.plan["flows"]
+    }
+    assert pinged
+    assert all(target == address for _, target, address in pinged)
+    assert all(NODES[-1] not in ends for ends in pinged)  # where it could be pinged is not known
+    second = ping()
+    assert second.startswith(f"node {NODES[1]} or its NIC: loses pings in 3 episodes since 2027-")
+    ping()
+    with History.open(caller.history_url) as history:
+        (suspicion,) = history.cluster("bed").keeping.suspicions()
+    assert (suspicion.node, suspicion.source, suspicion.category) == (NODES[1], "pings", "nic")
+
+
+def test_what_an_agent_says_is_read_and_nonsense_is_refused():
+
+    one = Pinger("a", TOKEN, 0, {"eth0": Nic("lo", "127.0.0.1")})
+    target = {"target": ["b", "0"], "address": "127.0.0.2", "port": 9}
+    flow = {"source": ["a", "0"], "device": "eth0"} | target
+    one.take_plan({"window_s": 30.0, "every_s": 1.0, "flows": [flow]})
+    body = json.dumps(one.report()).encode()
+    one.close()
+    answer = read_pings("here", body)
+    assert answer.report.flows[0].ends == (RailNic("here", "0"), RailNic("b", "0"))
+    assert answer.targets == {RailNic("b", "0"): ("127.0.0.2", 9)}
+    for text in (b"", b"[]", b"{}", b"\xff", body.replace(b'"first": ', b'"first": "x", "f": ')):
+        with pytest.raises(TelemetryError):
+            read_pings("here", text)
