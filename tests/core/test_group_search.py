@@ -22,7 +22,7 @@ from anubis.core.network.group_search import (
     Search,
     posterior,
 )
-from anubis.core.network.slow_groups import look_into_groups
+from anubis.core.network.job_search import look_into_groups
 
 PARTNERS = 32
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from anubis.core.diagnose.chain import Reasoning
 from anubis.core.diagnose.evidence import Gravity, JobEvidence
 from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Whom
-from anubis.core.diagnose.moving import proof
+from anubis.core.diagnose.live_progress import proof
 
 SURE_S = 5.0  # margin before the last move, because clocks differ
 PAIR = 2  # the most hosts that are named because they report each other

@@ -11,7 +11,7 @@ from anubis.core.diagnose.chain import InferenceRule, Reasoning, reason
 from anubis.core.diagnose.cures import Advice, CureLevel, CurePolicy, PastDiagnosis, escalate
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
-from anubis.core.diagnose.moving import proof
+from anubis.core.diagnose.live_progress import proof
 
 # an earlier kind of fact about a culprit is the reason for a later one
 CAUSES = (

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from anubis.core.diagnose.chain import Hearing, InferenceRule
-from anubis.core.diagnose.communication import is_waiting
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, Pulse
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
-from anubis.core.diagnose.live_progress import HALF_REST_S
+from anubis.core.diagnose.live_progress import HALF_REST_S, is_waiting
 from anubis.core.diagnose.waiting import Root, Wait, Waiting
 
 RECORDED = 0.9  # confidence in a rank whose record shows that it is absent

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
 
-from anubis.core.diagnose.communication import is_waiting
 from anubis.core.diagnose.evidence import (
     Call,
     JobEvidence,
@@ -27,6 +26,28 @@ from anubis.core.diagnose.evidence import (
     Rise,
     StepTime,
 )
+
+COMMUNICATION = (  # parts of the files of calls in which ranks wait for each other
+    "torch/distributed/",
+    "torch/nn/parallel/distributed.py",
+    "deepspeed/comm/",
+    "megatron/core/pipeline_parallel/p2p_communication.py",
+    "mpi4py/",
+)
+ALONE = (
+    "torch/distributed/checkpoint/",
+    "torch/distributed/elastic/",
+)  # and do not, in spite of that
+BACKWARD = "_engine_run_backward ("  # the hooks of gradients communicate in it
+
+
+def is_waiting(frames: Sequence[str]) -> bool:
+    """Return whether a stack ends in a call in which ranks wait for each other."""
+    last = frames[-1] if frames else ""
+    if any(part in last for part in ALONE):
+        return False
+    return last.startswith(BACKWARD) or any(part in last for part in COMMUNICATION)
+
 
 STILL_S = 6.0  # nothing moves for so long and a rank waits: the job hangs
 STILL_PAUSES = 5.0  # or so many times the longest pause so far
@@ -395,3 +416,37 @@ def _part(
             own[rank] = own.get(rank, 0.0) + max(0.0, launched - begin)
             waits[rank] = waits.get(rank, 0.0) + end - launched
     return own, waits
+
+
+# --- proof that a job moves --------------------------------------------------------------------
+# Counts of its work that rose between two looks, up to the moment of the question. Without this
+# proof no diagnosis may say that nothing is wrong.
+
+AHEAD_S = 5.0  # the most that clocks of two machines differ; a later date proves nothing
+
+
+def proof(evidence: JobEvidence) -> tuple[Rise, ...]:
+    """Rises that show that all ranks move. Empty: no such proof was read."""
+    there = (Pulse.ANSWERS, Pulse.MUTE)  # one that is slow to answer may move
+    are_there = all(process.pulse in there for process in evidence.processes)
+    if evidence.is_past or evidence.alive is False or evidence.stall or not are_there:
+        return ()
+    rises = evidence.progress
+    if not all(_is_proof(rise, evidence.at) for rise in rises):
+        return ()  # one count that does not rise outweighs others that do
+    if any(not rise.ranks for rise in rises):
+        return rises
+    moving = frozenset[int]().union(*(rise.ranks for rise in rises))
+    return rises if rises and everybody(evidence) <= moving else ()
+
+
+def everybody(evidence: JobEvidence) -> frozenset[int]:
+    """Ranks that any collector reported; if there are none, those of the rank map."""
+    members = (rank for advance in evidence.advances for rank in advance.members)
+    processes = (process.rank for process in evidence.processes)
+    return frozenset((*members, *processes)) or frozenset(evidence.ranks.nodes)
+
+
+def _is_proof(rise: Rise, at: float) -> bool:
+    is_one = rise.after > rise.before and rise.until > rise.since
+    return is_one and -AHEAD_S <= at - rise.until <= rise.vouches_s

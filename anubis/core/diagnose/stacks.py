@@ -13,11 +13,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from anubis.core.diagnose.chain import Hearing, InferenceRule
-from anubis.core.diagnose.communication import is_waiting
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Pulse, Stack
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.hang import kernel_words, rank_list, rank_subject
-from anubis.core.diagnose.moving import everybody
+from anubis.core.diagnose.live_progress import everybody, is_waiting
 from anubis.core.diagnose.waiting import Waiting
 
 BLOCKING = (  # files in which a program waits for something that is no other rank

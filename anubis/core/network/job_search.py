@@ -4,12 +4,14 @@ fails, and for the nodes that make groups slow."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 
+from anubis.core.network.group_search import NOTHING, REPEATS, SMALLEST, Core, Search, Tests
+from anubis.core.network.group_search import together as run_together
 from anubis.core.network.pairing import Group, batches
 from anubis.core.network.reproduction import divide, reproduce
-from anubis.core.network.search_progress import NamedBetween, SearchProgress
-from anubis.core.network.slow_groups import look_into_groups
+from anubis.core.network.search_progress import NamedBetween, SearchProgress, unanswered
 from anubis.core.records import Judgement, PartVerdict, Plan, PlannedEntry, Verdict
 
 NOT_BEGUN = SearchProgress()
@@ -105,3 +107,45 @@ def is_silent(verdict: Verdict) -> bool:
     """True if a group gave no answer."""
     applies = verdict.judgement is not Judgement.NOT_APPLICABLE
     return applies and len(verdict.participants) > 1 and not verdict.metric
+
+
+# --- slow groups -------------------------------------------------------------------------------
+# All groups of a benchmark that run side by side are searched in the same rounds. A group in which
+# nothing is found runs again: only what is slow each time is at fault.
+
+
+def look_into_groups(
+    planned: Mapping[Group, bool | None], results: Mapping[Group, bool | None]
+) -> SearchProgress:
+    """The progress of a search in planned groups, each given with True if it is slow."""
+    search = Search()
+    for group, is_slow in planned.items():
+        if is_slow is not None:
+            search.add_known(group, failed=is_slow)
+    job = _SlowGroups(search)
+    slow = [group for group, is_slow in planned.items() if is_slow and len(group) >= SMALLEST]
+    rounds = search.carry_out(run_together([job.look_into(group) for group in slow]))
+    further = unanswered(rounds, results)
+    return SearchProgress(
+        groups=further.groups,
+        nodes=tuple(search.named),
+        links=tuple(search.links),
+        paths=tuple(job.paths),
+    )
+
+
+@dataclass
+class _SlowGroups:
+    search: Search
+    paths: list[Group] = field(default_factory=list)
+
+    def look_into(self, group: Group) -> Tests:
+        for _ in range(REPEATS):
+            findings = yield from self.search.narrow(group)
+            if findings or not self.search.named.keys().isdisjoint(group):
+                return findings
+            (again,) = yield [Core(group)]
+            if not again:
+                return NOTHING
+        self.paths.append(group)
+        return NOTHING

@@ -13,9 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from anubis.lab.study.cluster import PolicyOutcome, Site, StudiedCluster, StudiedJob, StudiedPolicy
+from anubis.lab.study.cluster import (
+    HELD,
+    STALLED,
+    VALIDATING,
+    PolicyOutcome,
+    Site,
+    StudiedCluster,
+    StudiedJob,
+    StudiedPolicy,
+)
 from anubis.lab.study.incidents import Draws, Incidents, LatentDefect, exponential
-from anubis.lab.study.node_times import HELD, STALLED, VALIDATING
 from anubis.lab.study.response import FaultAnswer, FaultCare, Luck, respond
 from anubis.lab.study.traces import TracedJob
 
