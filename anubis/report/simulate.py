@@ -79,12 +79,7 @@ def interval(
     if not math.isfinite(value.margin):
         return mean
     margin = f"{value.margin * scale:,.{digits}f}"
-    return f"{mean} ± {margin}" if is_difference or is_known(value) else TOO_FEW
-
-
-def is_known(value: SeedMean) -> bool:
-    """False for an amount whose interval is wider than itself; of one seed there is no interval."""
-    return not math.isfinite(value.margin) or value.margin <= abs(value.mean)
+    return f"{mean} ± {margin}" if is_difference or value.is_known else TOO_FEW
 
 
 def text(name: str, study: Study) -> Iterator[str]:
@@ -131,21 +126,21 @@ def findings(study: Study) -> Iterator[str]:
         return
     of_each = [study.estimates(study.trial(policy)) for policy in ("selector", *OTHERS)]
     selector, absence, full = ({k: v.mean for k, v in figures.items()} for figures in of_each)
-    unknown = {name for figures in of_each for name, v in figures.items() if not is_known(v)}
+    unknown = {name for figures in of_each for name, v in figures.items() if not v.is_known}
     if "validation_h" in unknown:
-        yield f"What the Selector saves of the time for validation: {TOO_FEW}."
+        yield "Too few seeds ran to say how much time for validation the Selector saves."
     elif full["validation_h"]:
         saved = 1 - selector["validation_h"] / full["validation_h"]
         yield f"The Selector spends {saved:.1%} less time on validation than the full set."
     if "mtbi_h" in unknown:
-        yield f"How its mean time between incidents compares: {TOO_FEW}."
+        yield "Too few seeds ran to compare its mean time between incidents."
     elif math.isfinite(selector["mtbi_h"]):
         over = f"{selector['mtbi_h'] / absence['mtbi_h']:.1f} times that of absence"
         if math.isfinite(full["mtbi_h"]):
             over += f" and {selector['mtbi_h'] / full['mtbi_h']:.1%} of the full set's"
         yield f"Its mean time between incidents is {over}."
     if "utilization" in unknown:
-        yield f"What share of their time nodes work: {TOO_FEW}."
+        yield "Too few seeds ran to compare the share of time in which nodes work."
     else:
         yield (
             f"Nodes work {selector['utilization']:.1%} of the time with it, "

@@ -155,7 +155,7 @@ def _work_by_p0(by_p0: Mapping[float, Figures], estimates: Mapping[str, Figures]
         ends = [(chart.across.begin, level), (chart.across.end, level)]
         chart.line(canvas, ends, f"curve {_look(policy)}")
     for p0, share in work.items():
-        if math.isfinite(share.margin):
+        if math.isfinite(share.margin) and share.is_known:
             chart.line(canvas, [(p0, share.low), (p0, share.high)], "interval")
     _draw_dotted_line(chart, canvas, [(p0, share.mean) for p0, share in work.items()])
     return Picture(

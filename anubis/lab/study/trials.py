@@ -59,6 +59,11 @@ class SeedMean:
     def high(self) -> float:
         return self.mean + self.margin
 
+    @property
+    def is_known(self) -> bool:
+        """False for an amount whose interval is wider than itself; one seed has no interval."""
+        return not math.isfinite(self.margin) or self.margin <= abs(self.mean)
+
 
 class Study:
     """Runs of one scenario, each made only once."""
