@@ -82,6 +82,23 @@ def test_a_python_that_an_interrupted_run_left_without_pip_gets_it(checkout):
     assert first == [["-m", "pip", "--version"], ["-m", "ensurepip"], ["-m", "pip", "install"]]
 
 
+def test_what_could_not_be_installed_is_said_in_a_sentence_with_what_to_do(checkout):
+    program(checkout / ".venv/bin/uv", "exit 1")
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run(checkout, "./scripts/setup", "--control")
+    assert caught.value.returncode == 2
+    assert "run this again" in caught.value.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_of_somebody_else_is_named_before_anything_is_tried(checkout):
+    checkout.chmod(0o555)
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run(checkout, "./scripts/setup")
+    (sentence,) = caught.value.stderr.splitlines()
+    assert str(checkout) in sentence
+
+
 def test_torch_comes_from_the_index_of_cpu_builds(checkout):
     command, printed = set_up(checkout, "nothing")
     assert f"{TORCH} --torch-backend cpu" in command
