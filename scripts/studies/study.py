@@ -11,9 +11,15 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ParamSpec
+
+P = ParamSpec("P")
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"  # real data, which is beside few checkouts
@@ -66,3 +72,22 @@ def has(thing: str) -> bool:
     return (
         shutil.which(thing, path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES])) is not None
     )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table in Markdown."""
+    print("| " + " | ".join(header) + " |")
+    print("|" + "---|" * len(header))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    print()
+
+
+def seconds(runs: int, call: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> float:
+    """The median time of some calls."""
+    taken = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        call(*args, **kwargs)
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken)
