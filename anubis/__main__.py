@@ -1,4 +1,4 @@
-"""`python -m anubis`, where the command is not on the path."""
+"""`python -m anubis`, if the command is not on the path."""
 
 from anubis.cli.main import main
 

@@ -235,7 +235,7 @@ class Burn:
         return perf_counter() - started
 
     def step(self) -> None:
-        """Do a product and its comparison; nobody waits for the outcome."""
+        """Do a product and its comparison, without waiting for the outcome."""
         import torch
 
         self.multiply()

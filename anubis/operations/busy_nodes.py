@@ -176,7 +176,7 @@ def refuse_named(work: OthersWork, nodes: Sequence[str]) -> None:
 
 
 def drop_busy(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]:
-    """Nodes on which nobody else works; remarks say why the others are left out."""
+    """Nodes without other work; remarks say why the others are left out."""
     busy = work.reasons_to_spare(nodes)
     for why, left_out in _group_by_reason(busy).items():
         caller.remark(f"{shorten(left_out)} left out: {why}")

@@ -34,7 +34,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def uptime() -> tuple[str, float]:
-    """This machine's boot and the seconds since then, suspends included: nobody can set it."""
+    """This machine's boot and the seconds since then, suspends included; it cannot be set."""
     return _boot(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -70,7 +70,7 @@ class Caller:
             self.uptime = uptime or no_uptime
 
     def reading(self) -> ClockReading:
-        """The clock's time and the uptime, which nobody can set."""
+        """The clock's time and the uptime, which cannot be set."""
         boot, steady_s = self.uptime()
         return ClockReading(at=self.clock(), boot=boot, steady_s=steady_s)
 

@@ -356,7 +356,7 @@ def _hold(
     beginning: Callable[[], None] = lambda: None,
     nodes: Sequence[str] | None = None,
 ) -> AbstractContextManager[HeldNodes]:
-    """Hold the nodes, so that nobody else measures them; a fleet in memory needs no hold."""
+    """Hold the nodes, so that no other campaign measures them; a fleet in memory needs no hold."""
     if nodes is None:
         nodes = [node.name for node in campaign.plan.nodes]
     nodes = [] if campaign.is_in_memory else nodes

@@ -178,8 +178,8 @@ def _token(cluster: configs.RayCluster) -> Path | None:
 
 
 def ways_to(names: Sequence[str], way: RayStart) -> dict[str, RayStart]:
-    """Settings for reaching each node. A drained node without a job is nobody's and stays so: ssh
-    disturbs nobody there."""
+    """Settings for reaching each node. A drained node without a job stays so: ssh
+    disturbs no job there."""
     if not way.drained_by:
         return dict.fromkeys(names, way)
     from anubis.reach.orchestrators.slurm import nodes_without_jobs

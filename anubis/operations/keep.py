@@ -114,7 +114,7 @@ class Keeping:
     orchestrator: Orchestrator | None = None
     service: str = ""  # which starts the turns; once another one acts, no turn is taken
     acting: str = ""  # another process, which acts by this policy
-    notifier: NotifierSettings | None = None  # of people; None: nobody gets messages
+    notifier: NotifierSettings | None = None  # of people; None: no messages are sent
 
     def post(self, turn: Turn, event_records: Iterable[EventRecord] = ()) -> None:
         """Keep messages about what the turn changed and learned, if people get messages."""
@@ -431,8 +431,8 @@ class _Hand:
         return seen
 
     def _end_overdue_jobs(self) -> None:
-        """End jobs whose time is over: nobody reported their end, and no orchestrator shows if they
-        run."""
+        """End jobs whose time is over: their end was not reported, and no orchestrator shows if
+        they run."""
         time = self._time()
         unended = [] if time.doubt else self._part.jobs.open_jobs()
         over = [job for job in unended if not job.is_running(time.now)]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-QUIET = (State.IN_SERVICE, State.SPARE)  # states of a node that nobody need look at
+QUIET = (State.IN_SERVICE, State.SPARE)  # states of a node that needs no attention
 PROOFS = {
     Proof.FULL: "all that a new node has to pass",
     Proof.LIGHT: "a light check after a job",

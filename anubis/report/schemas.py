@@ -315,7 +315,7 @@ def schemas() -> dict[str, Schema]:
     for document in LINES:
         _begin(lines[document.name], "type", document.name)
     programs = _schemas(PROGRAMS, "validation")
-    programs["result"]["additionalProperties"] = True  # nobody reads what else a program tells
+    programs["result"]["additionalProperties"] = True  # other keys of a program are ignored
     return lines | programs
 
 

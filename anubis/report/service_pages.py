@@ -36,10 +36,10 @@ class ClusterOnPage:
     name: str
     nodes: Sequence[NodeGlance]
     lives: Mapping[str, Life]
-    headline: str  # of the keeper; empty: nobody keeps it
+    headline: str  # of the keeper; empty: no keeper
     is_alarming: bool
     actions: Sequence[LifeAction]
-    diagnosed: str = ""  # whom diagnoses of jobs suspected; empty: nobody
+    diagnosed: str = ""  # nodes that diagnoses of jobs suspected; empty: none
     watched: str = ""  # what the last looks at its jobs came to; empty: none was taken
 
     @property

@@ -51,7 +51,7 @@ class Ticket:
 
     cluster: str
     node: str
-    ticket: str  # empty: nobody opened one
+    ticket: str  # empty: none was opened
     state: str  # of the node now
     code: str
     reason: str

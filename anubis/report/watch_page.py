@@ -49,7 +49,7 @@ class LookSection:
     judged: Sequence[str]
     suspects: list[SuspectSection]
     begins_late: bool  # the pictures show more than was judged
-    pictures: list[NodePicture]  # of the job, where nobody stands apart
+    pictures: list[NodePicture]  # of the job, if no node differs
     anomalies: list[str]
     unjudged: list[str]
     remarks: Sequence[str]

@@ -201,7 +201,7 @@ class Door:
         if token and not token.has_ended(time.time()):  # wall clock: tokens are of no cluster
             self._know(incoming.address)
             return Requester(self._history, token.name, token.scopes)
-        # an ended token still closes the service: nobody took it back
+        # an ended token still closes the service: it was not taken back
         open_to_all = not kept and self._settings.is_loopback and not incoming.secret
         if incoming.required_scopes and not open_to_all:
             if not self._failures.allows(incoming.address, now):

@@ -1,5 +1,5 @@
 """Answer gates in a separate process: with ten thousand nodes in the history one gate computes for
-a second, and nobody else must wait for it."""
+a second, and no other request must wait for it."""
 
 from __future__ import annotations
 

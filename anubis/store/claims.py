@@ -76,7 +76,7 @@ def _file_claim(database: Database, campaign_id: str, key: int) -> Iterator[None
             os.pwrite(handle, this_process().encode(), 0)
         yield
     finally:
-        path.unlink(missing_ok=True)  # while locked: nobody else's file can be the one removed
+        path.unlink(missing_ok=True)  # while locked: the file removed is surely our own
         os.close(handle)
 
 

@@ -57,7 +57,7 @@ FOR_EACH_CONNECTION = (
 # computes for longer.
 STOOD_STILL = "30s"
 SHOWS_LIFE_S = 10.0  # three times before PostgreSQL takes a connection for dead
-UPGRADE_LOCK = 0x616E756269730000  # any number that nobody else takes in the same database
+UPGRADE_LOCK = 0x616E756269730000  # any number that no other lock of the same database has
 
 
 class Database:

@@ -65,7 +65,7 @@ EXECUTIONS = RecordTable(
     sa.UniqueConstraint(*ONCE, name="executions_once"),
     sa.Index("executions_by_benchmark", "benchmark", "version", "started_at"),
     sa.Index("executions_by_participants", "participants"),
-    # The samples stand in the same rows, and nobody wants to read them to learn who was measured.
+    # The samples are in the same rows, and need not be read to learn which nodes were measured.
     sa.Index("executions_who_and_what", "campaign", "ended", "participants", "benchmark"),
     # PostgreSQL keeps long samples elsewhere, and refuses long parameters in an index.
     sa.Index("executions_how_long", "ended", "benchmark", "parameters", "duration_s").ddl_if(

@@ -84,7 +84,7 @@ ConcludedMark = tuple[int, str, int | None, float, bool]
 campaigns, executions = CAMPAIGNS.table, EXECUTIONS.table
 verdicts, node_verdicts = VERDICTS.table, NODE_VERDICTS.table
 part_verdicts = PART_VERDICTS.table
-# What another tool measured, nobody knows when, validates nothing.
+# A measurement of another tool, at an unknown time, validates nothing.
 VALIDATED = (campaigns.c.finished_at.is_not(None), campaigns.c.verb.in_(VALIDATING))
 CRITERIA = CHECKSUM.long.index(campaigns.c.criteria)
 

@@ -27,7 +27,7 @@ class Import:
 
     key: int
     at: float
-    file: str  # empty where nobody knows any more
+    file: str  # empty if it is no longer known
     cluster: str
     what: str  # incidents, nodes or measurements
     campaign: str  # that the measurements became

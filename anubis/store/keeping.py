@@ -560,7 +560,7 @@ class KeeperState:
             return action_of(connection, self._cluster, id)
 
     def take(self, action: LifeAction, at: float, campaign: str = "") -> bool:
-        """Mark an action as sent if nobody changed it since it was read; false if another process
+        """Mark an action as sent if it was not changed since it was read; false if another process
         was faster."""
         with self._database.writing() as connection:
             taken = replace(action, campaign=campaign)

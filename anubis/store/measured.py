@@ -1,4 +1,4 @@
-"""Sums over rows of a campaign that SQL puts together, where nobody looks at their checksums: which
+"""Sums over rows of a campaign that SQL puts together, without a look at their checksums: which
 benchmarks measured which nodes, and in which of them single nodes were defective. The campaign
 keeps each sum from its conclusion on; rows that give another sum are refused."""
 

@@ -62,7 +62,7 @@ class Messages:
             post(connection, self._cluster, messages)
 
     def waiting(self) -> list[KeptMessage]:
-        """Return all messages that nobody has received yet, oldest first."""
+        """Return all messages that were not received yet, oldest first."""
         query = self._select(Delivery.WAITING).order_by(MESSAGES.c.at, MESSAGES.c.key)
         with self._database.reading() as connection:
             return list(MESSAGES.records(connection, query))

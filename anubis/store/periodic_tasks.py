@@ -30,7 +30,7 @@ class PeriodicTasks:
     @contextmanager
     def alone(self) -> Iterator[bool]:
         """Yield true if this process does the periodic tasks of the cluster while the block runs. A
-        task that another process began and has not ended is then nobody's: that process is gone."""
+        task that another process began and has not ended is then free: that process is gone."""
         lock = periodic_tasks_lock(self._database, self._cluster)
         try:
             yield lock.has()

@@ -87,7 +87,7 @@ def _halves(rows: Iterable[StoredRow]) -> list[int]:
 
 
 def row_counts_of(connection: sa.Connection, cluster: str) -> dict[str, RowCount]:
-    """Return row counts by the name of the table. As long as one is the same, nobody has changed
+    """Return row counts by the name of the table. As long as one is the same, nothing has changed
     its rows."""
     row_counts = ROW_COUNTS.records(
         connection, ROW_COUNTS.select().where(ROW_COUNTS.c.cluster == cluster)

@@ -16,7 +16,7 @@ from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.row_mapping import UNPACKABLE
 
-VOTE_S = 30 * DAY_S  # after which a node may be set up otherwise by now, and nobody asked it
+VOTE_S = 30 * DAY_S  # after which a node may have been set up otherwise
 
 
 class LastSettings:

@@ -33,7 +33,7 @@ class AuditEntry:
     """A request that changed something or was refused, or an order that a person typed."""
 
     at: float
-    who: str  # a token by its name, or a user at a machine; empty: nobody knows
+    who: str  # a token by its name, or a user at a machine; empty: unknown
     address: str
     method: str
     path: str

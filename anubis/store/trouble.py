@@ -65,7 +65,7 @@ def _may_pass(error: BaseException) -> bool:
     state = getattr(error.orig, "sqlstate", "of SQLite")
     if state == "of SQLite":
         return "locked" in str(error.orig)
-    # no state: nobody answered; 57P: it is being stopped, or has only begun to start; 55P03: a lock
+    # no state: no answer; 57P: it is being stopped, or has only begun to start; 55P03: a lock
     passing = ("08", "57P", "55P03")
     return state is None or state.startswith(passing) or error.connection_invalidated
 

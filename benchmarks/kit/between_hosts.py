@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 METRIC = "agreement:by_hca"
 MNNVL, BY_NETWORK, BY_NVLINK = "NCCL_MNNVL_ENABLE", "0", "1"  # of NCCL: 2 is its default, to choose
-STILL = 1 << 20  # bytes; less than this goes over HCAs that nobody uses
+STILL = 1 << 20  # bytes; less than this goes over unused HCAs
 ENOUGH = 1 << 26  # bytes; less is too little to tell from what else a host sends
 SHARE = 0.9  # of what was sent: both ways of counting headers are nearer than this
 IPOIB = 32  # the kernel's type of an interface whose TCP goes over an HCA
@@ -63,7 +63,7 @@ class Interface:
 class Fabric:
     """The part of an NVLink fabric to which a GPU belongs, and what its links have carried."""
 
-    name: str  # of cluster and clique; empty: it reaches no other host, or nobody knows
+    name: str  # of cluster and clique; empty: it reaches no other host, or that is unknown
     bytes: int | None
     gbps: float  # of all links of the GPU together, one way; 0: not known
 

@@ -235,7 +235,7 @@ def kill(pid: int) -> None:
     with suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     with suppress(OSError):
-        os.kill(pid, signal.SIGKILL)  # nobody has waited for it, so the number is still its own
+        os.kill(pid, signal.SIGKILL)  # its end was not waited for, so the number is still its own
 
 
 def load(modules: list[str]) -> None:
@@ -251,7 +251,7 @@ def load_torch() -> None:
     import torch
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
-    # for a line of a log that nobody reads, torchrun looks through all modules, hundreds of times
+    # for a line of a log that is never read, torchrun looks through all modules, hundreds of times
     dynamic_rendezvous.get_method_name = lambda depth=2: ""
     dynamic_rendezvous.construct_and_record_rdzv_event = lambda **event: None
     if torch.cuda.is_initialized():

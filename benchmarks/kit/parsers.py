@@ -330,7 +330,7 @@ def findings_of(result: dict[str, Any]) -> Iterator[Finding]:
     for warning in [warnings] if isinstance(warnings, str) else warnings:
         document = warning if isinstance(warning, dict) else {"warning": warning}
         text = str(document.get("warning", ""))
-        # a driver that unloads when nobody needs it breaks nothing: node_config advises on it
+        # a driver that unloads when it is not needed breaks nothing: node_config advises on it
         is_advice = "persistence mode" in text.lower()
         yield Finding(text, "monitor" if is_advice else severity_of(document.get("error_severity")))
 

@@ -56,7 +56,7 @@ def tell_gpus(settings: Settings, root: Path, asking: Future[Readings], patience
     tell_driver(settings, root)
     names = [*OF_DRIVER, *nvml.SETTINGS]
     if not cards(root):
-        return  # nothing is missing: there is nobody to ask, and nothing to ask about
+        return  # nothing is missing: there is no GPU and no driver
     if amd_cards(root):
         for name in names:
             settings.miss(name, AMD)

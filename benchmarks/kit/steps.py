@@ -128,7 +128,7 @@ class Training:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.loss = loss.detach()
-        self.not_finite += ~self.loss.isfinite()  # stays on the device: nobody waits for it
+        self.not_finite += ~self.loss.isfinite()  # stays on the device, without a wait
         return computed
 
     def time_steps(self, steps: int) -> Times:

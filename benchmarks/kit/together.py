@@ -47,7 +47,7 @@ class Meeting:
         self.ready.discard(name)
 
     def to_start(self, now: float) -> set[str]:
-        """Return those that begin now: all that are ready, if nobody else is waited for."""
+        """Return those that begin now: all that are ready, if no other is waited for."""
         waited_for = self.members - self.ready
         took_s = self.first_ready - self.began
         patience_s = max(self.least_patience_s, took_s)

@@ -3,7 +3,7 @@
 # rest, such as the light check of the nodes that became idle. It delays no job and drains nothing.
 . "$(dirname "$0")/settings.sh"
 
-is_test && exit 0 # nobody's work ended, and a check of it would be checked for ever
+is_test && exit 0 # no user's work ended, and a check of it would be checked for ever
 
 # As wait() has it, so it is not 0 also where a signal ended the job.
 case ${SLURM_JOB_EXIT_CODE:-0} in 0) failed= ;; *) failed=--failed ;; esac

@@ -5,7 +5,7 @@
 # and never too many at once. What was answered stands in the job's AdminComment.
 . "$(dirname "$0")/settings.sh"
 
-is_test && exit 0 # Anubis tests nodes that it would give to nobody
+is_test && exit 0 # Anubis tests nodes that it would give to no job
 
 seconds() { # a limit as Slurm writes it (1-02:03:04, 02:03:04, 03:04) as Anubis does; else nothing
   echo "$1" | awk -F'[-:]' '

@@ -189,7 +189,7 @@ def _processes(hearing: Hearing) -> Iterable[JobFact]:
 
 def _followers(evidence: JobEvidence) -> frozenset[int]:
     """Ranks whose processes are gone and whose last error named another rank: they ended because
-    that one did. If all gone processes named another rank, only those whose end nobody saw."""
+    that one did. If all gone processes named another rank, only those whose end was not seen."""
     accusers = {event.rank for event in evidence.log if event.gravity is Gravity.DISTRIBUTED}
     gone = [process for process in evidence.processes if process.pulse is Pulse.GONE]
     is_one_quiet = any(process.rank not in accusers for process in gone)

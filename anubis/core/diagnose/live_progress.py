@@ -1,7 +1,7 @@
 """Progress of a job that is sampled repeatedly while it runs: whether it moves, and how long its
 steps take.
 
-Ranks' counts of launched and finished collectives say both. Where nothing counts, as of messages by
+Ranks' counts of launched and finished collectives say both. If nothing counts, as for messages by
 gloo and before the first collective, the programs say whether the job moves: a rank takes a turn if
 its program is at another place than at the look before, or went to sleep and woke up again. A job
 whose ranks all rest, or half of them for long, stands still.

@@ -26,7 +26,7 @@ BLOCKING = (  # files in which a program waits for something that is no other ra
 DEVICE = "nccl:"  # operations on devices, whose results a program awaits in any line
 FEWEST_PEERS = 3  # ranks of a stage that show what is usual there
 MAIN_CONFIDENCE = 0.85  # a main thread that is elsewhere may itself wait for another rank
-THREAD_CONFIDENCE = 0.6  # nobody may wait for the other thread
+THREAD_CONFIDENCE = 0.6  # there may be no wait for the other thread
 DEADLOCK_CONFIDENCE = 0.7  # a message may have been lost
 FEWEST_SAMPLES = 12  # of a connection
 _LINE = re.compile(r":\d+\)$")
@@ -138,7 +138,7 @@ def _fact(
 
 def _all_wait(hearing: Hearing) -> Iterator[JobFact]:
     """All ranks wait for messages, and none recorded for which. If no byte is on its way between
-    them, nobody sends: the program is wrong."""
+    them, no rank sends: the program is wrong."""
     evidence = hearing.evidence
     main = _group_by_thread(evidence.stacks).get("", {})
     rests = [process.rests_s or 0.0 for process in evidence.processes]

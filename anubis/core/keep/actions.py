@@ -45,7 +45,7 @@ class LifeAction:
     changed_at: float
     campaign: str = ""  # that runs the test
     note: str = ""  # what went wrong, or the result
-    ordered_by: str = ""  # empty: nobody approved it so far
+    ordered_by: str = ""  # empty: not approved so far
 
 
 def first_stage(command: LifeCommand) -> Stage:

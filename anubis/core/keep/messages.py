@@ -23,7 +23,7 @@ from anubis.core.keep.commands import (
 
 FIRST_PAUSE_S = 30.0  # a receiver that restarts is back by then
 LONGEST_PAUSE_S = HOUR_S  # a receiver that was down for a day is noticed soon after
-GIVEN_UP_S = 7 * DAY_S  # nobody acts on an older message
+GIVEN_UP_S = 7 * DAY_S  # an older message is of no use
 SCOPES = (FLEET, "sku ", f"{OF_JOB} ")  # beginnings of the subjects of breakers
 
 

@@ -29,7 +29,7 @@ RATES = {ALWAYS: 0.8, AT_TIMES: 0.2}  # with the share of such nodes
 AT_FAULT = 0.5  # the chance that one of the suspects is, before any test
 TOGETHER = 0.25  # that two of them fail only together, compared with one that fails by itself
 SURE, SURE_OF_LINK = 0.99, 0.999  # a node is named, or two that fail only together
-GIVEN_UP = 0.9  # the chance that nobody is at fault, at which a search ends
+GIVEN_UP = 0.9  # the chance that no part is at fault, at which a search ends
 LITTLE = 0.1  # of the most likely suspect's chance: less likely ones are not tested
 MOST_ALONE = 8  # nodes of a leaf that are each tested alone, whatever it takes
 SMALLEST = 2  # the least number of nodes that can meet
@@ -233,7 +233,7 @@ class Search:
     def _fill(self, cores: Sequence[Core]) -> tuple[Group, ...]:
         """Fill up the groups of a round with good nodes, to the largest common size that these
         allow. A group that is repeated meets in another order, so that each test has a name of its
-        own. A group that nobody is left to meet stays alone, and is not tested."""
+        own. A group without a partner stays alone, and is not tested."""
         pool = self._pool(
             {node for core in cores for node in core.nodes},
             any_good=any(len(core.nodes) < SMALLEST for core in cores),

@@ -94,7 +94,7 @@ class PingFindings:
     unknown: tuple[RailNics, ...]  # flows of which nothing is known
     usual_loss: float  # share of pings that a usual flow loses, apart from its worst windows
     suspicions: tuple[PingSuspicion, ...] = ()
-    doubts: tuple[PartVerdict, ...] = ()  # what was seen repeatedly, and is nobody's for sure
+    doubts: tuple[PartVerdict, ...] = ()  # seen repeatedly, and of no part for sure
     came_and_went: Mapping[RailNics, int] = field(default_factory=dict)  # episodes that are over
 
 

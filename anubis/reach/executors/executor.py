@@ -25,7 +25,7 @@ class Executor(Protocol):
         ...
 
     def now(self) -> float:
-        """Return seconds since the epoch, by a clock that nobody sets: it never jumps."""
+        """Return seconds since the epoch, by a clock that is never set and never jumps."""
         ...
 
     def launch(self, launch: Launch) -> None:
@@ -52,7 +52,7 @@ class SteadyClock:
     """
 
     def __init__(self) -> None:
-        # wall clock: read once, and counted on by one that nobody sets
+        # wall clock: read once, and counted on by one that is never set
         self._began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def now(self) -> float:

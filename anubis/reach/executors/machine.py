@@ -26,7 +26,7 @@ from anubis.reach.executors.other_gpus import amd_models, intel_gpus
 SIOCGIFADDR = 0x8915  # of linux/sockios.h
 TOOL_PATIENCE_S = 20.0  # nvidia-smi without persistence mode starts the driver
 CHOOSING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-# what an order would set, if nobody else did
+# set by an order, unless they are set already
 OPERATORS = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS"}
 
 

@@ -166,7 +166,7 @@ def read_birth_environment() -> dict[str, str]:
 
 
 class ProgramFolder:
-    """The programs as they were sent, in a folder here that nobody else may change."""
+    """The programs as they were sent, in a folder here that no other user may change."""
 
     def __init__(self, package: bytes, digest: str) -> None:
         if hashlib.sha256(package).hexdigest() != digest:

@@ -274,7 +274,7 @@ def secret_of(pod: Document, password: str) -> Document:
 
 
 def gpus_of(node: Document, patterns: tuple[str, ...]) -> dict[str, str]:
-    """Return all GPUs of a node, so that nobody else has one of them meanwhile."""
+    """Return all GPUs of a node, so that no other pod has one of them meanwhile."""
     amounts = Fields(node).table("status", "allocatable")
     return {
         resource: amount

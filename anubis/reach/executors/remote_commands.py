@@ -26,7 +26,7 @@ from anubis.reach.executors.programs import ProgramOutcome, outcome_in
 from anubis.reach.executors.start_settings import SLURM_JOB, RayStart
 
 SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-a", "-x", "-T")
-# Slurm itself vouches that nobody else's job is on the node; all of it is ours
+# Slurm gives the whole node to this job, so no other job is there
 SRUN = (
     *("--exclusive", "--nodes=1", "--ntasks=1", "--mem=0", "--cpu-bind=none"),
     *(f"--job-name={SLURM_JOB}", "--immediate=60"),

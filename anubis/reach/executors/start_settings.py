@@ -19,7 +19,7 @@ FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"
 LEFT_NOTHING = {FAILED_DEVICES, SILENT_DEVICES}
 
 
-SLURM_JOB = "anubis-test"  # the name of jobs in which nodes are tested, which are nobody's work
+SLURM_JOB = "anubis-test"  # the name of jobs in which nodes are tested, which are no work of users
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from anubis.text.packages import require_package
 
 Returned = TypeVar("Returned")
 
-MOST_ASKED = 4  # times, where a server is too busy
+MOST_ASKED = 4  # times, if a server is too busy
 PAUSE_S = 1.0  # from one time to the next, if it does not say
 PAGE = 500  # objects an answer may hold
 MOST_LISTS = 3  # a list that grew too old while it was read is read again

@@ -297,7 +297,7 @@ def cordoning(node: Document, reason: str, settings: KubernetesSettings) -> Docu
 
 def releasing(node: Document) -> Document | None:
     """Return the change that takes back all that is ours; None if there is nothing. Only for a node
-    that nobody else keeps from jobs."""
+    that only Anubis keeps from jobs."""
     return _change(node, unschedulable=False, reason=None, marks=(None, None))
 
 

@@ -215,7 +215,7 @@ def _nodes_in(line: str) -> Iterator[SlurmNode]:
 
 def parse_jobs(text: str, us: str) -> tuple[dict[str, SeenJob], frozenset[str]]:
     """Return the jobs that are on nodes, whatever they do there, and the nodes where we, the user
-    `us`, test in a job of our own, which is nobody's work."""
+    `us`, test in a job of our own, which is no work of users."""
     jobs = {}
     tested = set[str]()
     for line in text.splitlines():

@@ -21,7 +21,7 @@ class SlurmWord:
     keeps_jobs_off: bool = False  # somebody's decision, or Slurm's about a node that answers badly
     is_at_work: bool = False
     is_maintenance: bool = False
-    is_free: bool = True  # nobody keeps it for something else, though nothing runs there
+    is_free: bool = True  # not reserved for something else, though nothing runs there
 
 
 WORDS = {

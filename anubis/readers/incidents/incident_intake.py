@@ -234,7 +234,7 @@ def _incident(incident: _SourceIncident, now: float, desk: _Desk) -> Incident:
             "it begins in the future: it counts from now, a clock is wrong", incident.record
         )
     if _is_backwards(incident):
-        end = now  # nobody knows which of its dates is right
+        end = now  # it is unknown which of its dates is right
         desk.remark("it ends before it begins: it is over now, a clock is wrong", incident.record)
     elif incident.end:
         # in the hour that is repeated, the end may be in the second one

@@ -527,7 +527,7 @@ WAITED_S = 1800.0  # gloo's time-out, the longest that is usual
 SLACK_S = 60.0  # a step, and what clocks differ
 STILL_S = 5.0  # a rank that launched so shortly before its dump did not stand still
 SYNCHRONOUS = ("allreduce", "allgather", "reducescatter", "barrier")
-# nobody ends one of these before everybody has begun it; with uneven sizes all_to_all is none
+# no rank ends one of these before all have begun it; with uneven sizes all_to_all is none
 
 
 def earlier_ranks(newest: Mapping[int, float], timeouts: Iterable[float]) -> frozenset[int]:

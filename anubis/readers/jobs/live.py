@@ -302,8 +302,8 @@ def _look_from_outside(rank: LiveRank, why_not: str = "") -> LiveAnswer:
 
 
 def pulse_of(pid: int) -> Pulse:
-    """Return the state of a process by the kernel's word; an ended one that nobody waited for is
-    gone."""
+    """Return the state of a process as the kernel shows it; an ended one whose parent has not
+    waited for it is gone."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

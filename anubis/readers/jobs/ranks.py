@@ -105,7 +105,7 @@ class NamedGroup:
 
 def pipeline_stages(groups: Iterable[NamedGroup]) -> Mapping[int, int]:
     """Return the stage of each rank: its place in the group of its pipeline. Empty if a rank is in
-    no such group or in several that disagree, as nobody knows its stage then."""
+    no such group or in several that disagree, as its stage is unknown then."""
     stages: dict[int, set[int]] = {}
     for group in groups:
         of_rank = stages.setdefault(group.rank, set())

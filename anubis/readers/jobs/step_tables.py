@@ -1,7 +1,7 @@
 """Traces of training steps as tables (CSV): what each worker did, from when and for how long.
 
 A worker's own time is what it recorded of work. Time that is neither that nor communication may be
-anything; a table without spans of work gives nobody's own time. Collectives of workers of one stage
+anything; a table without spans of work gives no own time. Collectives of workers of one stage
 end together, so the time in them shows which worker came last; sends and receives are left to the
 pipeline.
 """

@@ -21,7 +21,7 @@ INNER = re.compile(r"^\[[a-z_]{2,20}\d{1,6}\]")  # a launcher says which of its 
 HEAD = 2000  # lines that show which it is
 LABELLED = 0.9  # of them
 OTHERS = ("srun:", "slurmstepd:")  # words of Slurm itself
-FEWEST = 4  # lines, where nobody knows how many ranks there are
+FEWEST = 4  # lines, if the number of ranks is unknown
 
 
 @dataclass(frozen=True, kw_only=True)

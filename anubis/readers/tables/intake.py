@@ -35,12 +35,12 @@ WHOLE = "node"  # the device of a measurement that names none
 PART = "device"  # the kind of a device that is only numbered
 NO_UNIT = "units"
 TIMES = Clock(formats=("seconds", "iso"), zone="UTC", origin="1970-01-01")
-ENOUGH_WRONG = 1000  # lines, after which nobody wants to read of more
+ENOUGH_WRONG = 1000  # lines: a person needs no more of them
 OTHERWISE = "wrong for other reasons"
 LINES_NAMED = 20  # of each kind of mistake
 SUPERBENCH = "; SuperBench's results are read by anubis history import superbench"
 LONGEST = 60  # characters of a foreign cell in a sentence
-UNKNOWN = -1  # where samples of a metric stand that nobody asked for
+UNKNOWN = -1  # the place of samples of a metric that was not asked for
 
 
 class SeriesName(NamedTuple):
@@ -74,7 +74,7 @@ class ForeignTable:
     spans: Mapping[str, tuple[float, float]]  # by node: from when until when it was measured
     wrong: Sequence[WrongLines]
     unread: Mapping[str, str]  # by node: why something that it measured could not be read
-    passed_over: Sequence[str]  # metrics that nobody asked for
+    passed_over: Sequence[str]  # metrics that were not asked for
 
 
 def read(

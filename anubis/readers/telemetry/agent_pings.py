@@ -24,7 +24,7 @@ class AgentPings:
 
     port: int  # at which it answers pings
     addresses: Mapping[str, str]  # of its NICs, by the names of their devices
-    window_s: float  # 0: it pings nobody so far
+    window_s: float  # 0: it pings no other so far
     report: PingReport
     targets: Mapping[RailNic, tuple[str, int]]  # address and port of those that it pings
 

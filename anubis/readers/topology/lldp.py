@@ -64,7 +64,7 @@ def _report_one_sided(neighbours: Sequence[_Neighbour], switches: Set[str], draf
     """Report cables that only one end lists, if both ends reported and the switch calls its ports
     as others do.
 
-    A machine that a switch knows by a name under which nobody reported may be any machine.
+    A machine that a switch knows by a name under which none reported may be any machine.
     """
     reporting = {_plain(neighbour.of) for neighbour in neighbours}
     listed: dict[tuple[str, str], list[str]] = {}
