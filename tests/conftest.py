@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from tests import workers
 
-settings.register_profile("anubis", deadline=None, print_blob=True, max_examples=50)
+settings.register_profile("anubis", deadline=None, print_blob=True, max_examples=30)
 settings.load_profile("anubis")
 
 ROOT = Path(__file__).parents[1]

@@ -1,7 +1,7 @@
 """Programs as children of one process that has loaded torch, which takes each of them 1.5 s less;
 or `python -m anubis`, a second less.
 
-    forks.py ADDRESS [MODULE ...]     serves until stdin ends; without a module it loads torch
+    forks.py ADDRESS [MODULE ...]     serves until stdin ends; it loads torch unless modules are named
 
 Each program has its own arguments, environment, folder, files and session, as if a shell had
 started it, and CUDA begins anew in it. One whose requester ends is killed, and so is what it leaves
@@ -241,7 +241,7 @@ def kill(pid: int) -> None:
 def load(modules: list[str]) -> None:
     """Load what programs would load, each for itself."""
     for module in modules:
-        importlib.import_module(module)
+        load_torch() if module == "torch" else importlib.import_module(module)
     gc.collect()
     gc.freeze()  # or to look for garbage would copy all of it into each program
 
@@ -322,10 +322,7 @@ def exit_code(request: Request, files: list[int]) -> int:
 if __name__ == "__main__":
     server = Server(sys.argv[1], is_reaper=True)  # requests wait while it loads
     sys.path[0] = str(Path(os.__file__).parent)  # what lies beside this file has common names
-    if sys.argv[2:]:
-        load(sys.argv[2:])
-    else:
-        load_torch()
+    load(sys.argv[2:] or ["torch"])
     print("ready", flush=True)
     server.serve()
     os._exit(0)  # to tidy an interpreter with torch takes a second

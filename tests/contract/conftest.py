@@ -77,7 +77,8 @@ class Forks(ForkServer):
 
 @pytest.fixture(scope="session")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    forked = Forks(tmp_path_factory.mktemp("forks"))
+    # torch._dynamo: more than half of what a rank of a small training costs, and no rank shares it
+    forked = Forks(tmp_path_factory.mktemp("forks"), "torch", "torch._dynamo")
     with forked:
         yield forked
 

@@ -44,7 +44,7 @@ class Lent:
         self._folder, self.forked = folder, ForkedPython()
         self.loads_nothing = folder / "kit"
         self.loads_nothing.mkdir()
-        quick = SERVER.read_text().replace("        load_torch()\n", "        load([])\n")
+        quick = SERVER.read_text().replace('load(sys.argv[2:] or ["torch"])', "load([])")
         (self.loads_nothing / "forks.py").write_text(quick)
         stand_in = (SERVER.parent / "forked_python").read_text()
         (self.loads_nothing / "forked_python").write_text(stand_in)

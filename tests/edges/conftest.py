@@ -21,21 +21,11 @@ from tests.edges import postgresql
 from tests.edges.desk import Desk, Done
 from tests.forked import ForkServer
 
-LOADED_BY_VERBS = (
-    "anubis.cli.main",
-    "anubis.cli.campaigns",
-    "anubis.cli.progress",
-    "anubis.operations.gate",
-    "anubis.report.page",
-    "anubis.store.history",
-    "alembic.context",
-)
-
 
 @pytest.fixture(scope="session")
 def verbs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """The command as a child of a process that has loaded it: a second less for each."""
-    with ForkServer(tmp_path_factory.mktemp("verbs"), *LOADED_BY_VERBS) as verbs:
+    with ForkServer(tmp_path_factory.mktemp("verbs"), "tests.warm_verbs") as verbs:
         yield verbs
 
 
@@ -77,8 +67,7 @@ Upgrade = Callable[[sa.Connection], None]
 @pytest.fixture(scope="session")
 def tables() -> Upgrade:
     """Tables as upgrades make them, with the same statements for each empty file: the first is
-    upgraded, and the others have what came of it in a tenth of the time. tests/edges/test_store*.py
-    upgrade each of theirs."""
+    upgraded, and the others have what came of it in a tenth of the time."""
     upgrade = database._upgrade
     statements: list[str] = []
 
@@ -97,16 +86,23 @@ def tables() -> Upgrade:
     return tables
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_tables(request: pytest.FixtureRequest, tables: Upgrade) -> Iterator[None]:
+    """Make the tables of what is opened in this process by `tables`; tests of the store upgrade."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.path.name.startswith("test_store"):
+            patch.setattr(database, "_upgrade", tables)
+        yield
+
+
 @pytest.fixture
 def entry(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     told: Describe,
-    tables: Upgrade,
 ) -> Callable[..., Done]:
     """Run the command in this process, where all is loaded: thirty times as fast."""
     monkeypatch.setattr(catalog, "describe_all", told)
-    monkeypatch.setattr(database, "_upgrade", tables)
 
     def entry(*words: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["anubis", *words])

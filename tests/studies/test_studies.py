@@ -17,10 +17,9 @@ LACKING = 69  # a study's exit code on a machine that lacks what it needs
 LIMIT_S = 600.0
 # what most of them would load, each for itself: more than half of their processor time
 LOADED = (
-    *("numpy", "pandas", "scipy.stats", "scipy.spatial", "sklearn.svm", "sklearn.cluster"),
-    *("sklearn.neighbors", "pycox.models", "torchtuples", "yaml", "sqlalchemy", "requests"),
-    *("anubis.cli.main", "anubis.operations.campaigns", "anubis.operations.gate"),
-    *("anubis.store.history", "anubis.models.risk.risk_learning", "anubis.report.html"),
+    *("torch", "torch._dynamo", "pandas", "scipy.stats", "scipy.spatial", "sklearn.svm"),
+    *("sklearn.cluster", "sklearn.neighbors", "pycox.models", "torchtuples", "requests"),
+    *("tests.warm_verbs", "anubis.models.risk.risk_learning"),
 )
 
 

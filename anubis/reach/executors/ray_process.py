@@ -153,7 +153,7 @@ def connect(join: Join) -> Joined:
     elif join.own_address:
         settings["_node_ip_address"] = join.own_address
     ray.init(**settings)
-    free = available_resources_per_node()  # type: ignore[no-untyped-call]
+    free = available_resources_per_node()
     return Joined(records=records(), free={node: dict(kinds) for node, kinds in free.items()})
 
 
@@ -179,7 +179,7 @@ def session_folder() -> str:
 def records() -> list[dict[str, Any]]:
     import ray
 
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    nodes: list[dict[str, Any]] = ray.nodes()
     return nodes
 
 

@@ -1,0 +1,25 @@
+"""Loads what most verbs load, and does once what each process would do at its first time: numba
+prepares its types, Jinja compiles a template, typer builds the verbs. No asserts."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import numpy as np
+
+from anubis.cli.main import command
+from anubis.core.judge import compiled
+from anubis.report import page
+
+for module in (
+    *("anubis.cli.campaigns", "anubis.cli.progress", "anubis.operations.gate"),
+    *("anubis.core.judge.judgement", "anubis.core.judge.learning", "anubis.report.html"),
+    *("anubis.reach.executors.simulated", "anubis.store.history"),
+    *("alembic.command", "alembic.context", "scipy.special", "sqlalchemy.dialects.sqlite", "yaml"),
+):
+    import_module(module)
+command()
+page._environment().get_template("report.html.j2")
+samples, starts = np.arange(1.0, 5.0), np.array([0, 4])
+compiled.distances_to(samples, starts, samples, 0.05, True, np.empty(1))
+compiled.typical_losses(samples, starts, samples, np.empty(1))
