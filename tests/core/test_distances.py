@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from naive import distance as naive_distance
 from naive import distance_sums as naive_sums
@@ -135,6 +135,8 @@ def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(
 
 
 @given(fleets, samples, tails, st.booleans(), st.sampled_from(FEW))
+@example([[3.0], [4.0], [5.0]], [4.0], 0.0, True, 0)
+@example([[3.0], [4.0], [5.0]], [4.0], 0.05, False, 0)
 def test_distances_to_one_sample_equal_the_definition(fleet, reference, tail, worse, few):
     with mock.patch.object(medoid, "FEW", few):
         fast = medoid.distances_to(

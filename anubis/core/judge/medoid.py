@@ -40,7 +40,6 @@ class Bundle:
     def __init__(self, values: Samples, lengths: Positions) -> None:
         self.values = values
         self.lengths = lengths
-        self.starts = np.concatenate(([0], np.cumsum(lengths)))
 
     @classmethod
     def from_samples(cls, samples: Sequence[Samples] | Samples) -> Bundle:
@@ -73,6 +72,10 @@ class Bundle:
         return Bundle.from_samples([np.sort(sample) for sample in self])
 
     @cached_property
+    def starts(self) -> Positions:
+        return np.concatenate(([0], np.cumsum(self.lengths)))
+
+    @cached_property
     def maxima(self) -> Samples:
         maxima: Samples = self.values[self.starts[1:] - 1]
         return maxima
@@ -94,6 +97,9 @@ def distances_to(bundle: Bundle, reference: Samples, tail: float, *, worse: bool
     if len(bundle) <= FEW:
         distance = ecdf.shortfall if worse else ecdf.distance
         return np.array([distance(sample, reference, tail) for sample in bundle])
+    if bundle.lengths.max() == reference.size == 1:
+        loss = np.maximum(0.0, 1 - bundle.values / reference)
+        return loss if worse else np.maximum(loss, 1 - reference / bundle.values)
     from anubis.core.judge import compiled
 
     out = np.empty(len(bundle))
@@ -144,7 +150,7 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
 
 def _single_value_sums(values: Samples, counted: Mask) -> Samples:
     """The sums over all others of 1 - smaller/larger, by sorting and two running sums."""
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)  # equal values have equal sums, in any order
     v, counts = values[order], counted[order]
     below = np.concatenate(([0.0], np.cumsum(v * counts)[:-1]))
     above = np.concatenate((np.cumsum((counts / v)[::-1])[::-1][1:], [0.0]))
