@@ -55,8 +55,9 @@ def test_a_model_that_tells_nodes_apart_takes_the_place_of_one_that_does_not():
     book = logbook(UNEVEN)
     outcome = judged(book, trained(book, Exponential))
     assert not outcome.because
-    assert outcome.fresh.brier < outcome.used.brier
-    assert str(outcome).startswith(f"Brier score {outcome.fresh.brier:.4f} against ")
+    gained = outcome.fresh.log_likelihood - outcome.used.log_likelihood
+    assert gained > 3
+    assert str(outcome).startswith(f"log-likelihood +{gained:.1f} on ")
     assert judged(book, trained(book, Cox), lambda uptimes: Exponential.fit(uptimes, 0)).because
 
 

@@ -1,15 +1,16 @@
 """Chooses the risk model to use, and says why each of the others is refused.
 
 The Selector needs right chances, for the nodes and times to come, and the right order of the nodes.
-So a model that looks at the nodes is taken if, on other nodes and at later times,
+So models are compared by the chance that they gave to what happened, as a logarithm, on other nodes
+and at later times (forecast_evidence.py). A model that looks at the nodes is taken if, in both,
 
-1. its chances are better than those of the best model that looks at none (Brier score),
-2. it orders nodes better than chance (concordance), and
-3. it makes what happened at least 20 times as likely: luck seldom reaches that, and a model that
-   exaggerates how much nodes differ does not,
+1. it orders nodes better than chance (concordance), and
+2. what happened is at least 20 times as likely by it as by each model that looks at none: luck
+   seldom reaches that, and a model that exaggerates how much nodes differ does not,
 
 and if it puts no node with far more incidents among the safer half without a reason. Of the models
-that are left, the one with the best chances is used. Accuracy is reported and does not decide.
+that are left, the one by which what happened is likeliest is used. Brier scores and accuracy are
+reported and do not decide: of nodes that seldom fail, they are the same in all digits.
 """
 
 from __future__ import annotations
@@ -71,14 +72,15 @@ def best(evaluation: Evaluation, misplaced: Callable[[str], str] = nothing_wrong
             reason="the models cannot be compared, so all nodes get the base rate: "
             + (f"{first} (and {more} more like this)" if more > 0 else first),
         )
-    base = min(bases, key=lambda name: _brier(table[name]))
+    base = max(bases, key=lambda name: _evidence(table[name], *DECIDING))
     looking = [model.name for model in MODELS if model.looks and model.name in table]
     blind = [table[name] for name in bases]
     chosen, refused = base, []
-    for name in sorted(looking, key=lambda name: _brier(table[name])):
-        because = shortcoming(table[name], table[base], blind, "the base rate's")
+    for name in sorted(looking, key=lambda name: -_evidence(table[name], *DECIDING)):
+        because = shortcoming(table[name], blind)
         if not because and chosen != base:
-            because = f"{chosen} has better chances ({briers(table[name])})"
+            lead = _evidence(table[chosen], *DECIDING) - _evidence(table[name], *DECIDING)
+            because = f"what happened is likelier by {chosen} (log-likelihood {lead:+.1f})"
         if because := because or misplaced(name):
             refused.append(Refusal(model=name, because=because))
         else:
@@ -111,21 +113,14 @@ def deciding(scores: Sequence[Score]) -> dict[str, Deciding]:
     }
 
 
-def shortcoming(scored: Deciding, base: Deciding, rivals: Sequence[Deciding], usual_is: str) -> str:
+def shortcoming(scored: Deciding, rivals: Sequence[Deciding]) -> str:
     """The first rule that a model breaks, and in which split; empty if it breaks none."""
-    for kind in DECIDING:
-        own, usual = (_mean([s.brier for s in m[kind]]) for m in (scored, base))
-        if own >= usual:
-            return (
-                f"{WHERE[kind]} its chances are no better than {usual_is} (Brier score {own:.4f}"
-                f" against {usual:.4f})"
-            )
     for kind in DECIDING:
         order = _mean([s.concordance for s in scored[kind] if s.concordance is not None])
         if not order > 0.5:
             return f"{WHERE[kind]} it orders nodes no better than chance (concordance {order:.3f})"
     for kind in DECIDING:
-        gained = _evidence(scored[kind]) - max(_evidence(rival[kind]) for rival in rivals)
+        gained = _evidence(scored, kind) - max(_evidence(rival, kind) for rival in rivals)
         if gained < np.log(ODDS):
             return f"{WHERE[kind]} {_too_little(gained, scored[kind])}"
     return ""
@@ -142,12 +137,8 @@ def _too_little(gained: float, scored: Sequence[Score]) -> str:
     return f"it may owe its gain to chance (odds {odds}, {ODDS:.0f} to 1 needed)"
 
 
-def _evidence(scored: Sequence[Score]) -> float:
-    return sum(score.log_likelihood for score in scored)
-
-
-def _brier(scored: Deciding) -> float:
-    return _mean([_mean([score.brier for score in scores]) for scores in scored.values()])
+def _evidence(scored: Deciding, *kinds: DrawnSplit) -> float:
+    return float(sum(score.log_likelihood for kind in kinds for score in scored[kind]))
 
 
 def briers(scored: Deciding) -> str:

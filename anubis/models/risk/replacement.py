@@ -2,8 +2,8 @@
 
 The time since the model in use was trained is halved. A new model learns from all that was known at
 the middle, and both are scored on the later half, which neither has seen. The new one is better if
-its chances are (Brier score), and it makes what happened at least 20 times as likely: luck seldom
-reaches that. A better model is then trained on everything, by the same rules.
+what happened is at least 20 times as likely by it: luck seldom reaches that. A better model is then
+trained on everything, by the same rules.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Succession:
     def __str__(self) -> str:
         if self.fresh is None or self.used is None:
             return self.because
-        briers = f"Brier score {self.fresh.brier:.4f} against {self.used.brier:.4f}"
-        compared = f"{briers} on {self.uptimes:,} later uptimes with {self.incidents:,} incidents"
+        gained = f"log-likelihood {evidence(self.fresh, self.used):+.1f}"
+        compared = f"{gained} on {self.uptimes:,} later uptimes with {self.incidents:,} incidents"
         return f"{self.because} ({compared})" if self.because else compared
 
 
@@ -65,10 +65,15 @@ def judge_successor(
 
 def _shortcoming(fresh: Score, used: Score) -> str:
     """Reason why the model in use stays; empty: the new one is better."""
-    if fresh.brier >= used.brier:
+    gained = evidence(fresh, used)
+    if gained <= 0:
         return "trained again, its chances are no better"
-    gained = fresh.log_likelihood - used.log_likelihood
     if gained < np.log(ODDS):
-        odds = f"{np.exp(gained):.1f} to 1 for it" if gained > 0 else "against it"
-        return f"trained again, it may owe its gain to chance (odds {odds}, {ODDS:.0f} to 1 needed)"
+        odds = f"{np.exp(gained):.1f} to 1 for it, {ODDS:.0f} to 1 needed"
+        return f"trained again, it may owe its gain to chance (odds {odds})"
     return ""
+
+
+def evidence(fresh: Score, used: Score) -> float:
+    """Logarithm of how much likelier what happened is by the new model."""
+    return fresh.log_likelihood - used.log_likelihood
