@@ -30,7 +30,8 @@ LINKED = re.compile(rf'"""({"|".join(LINKS)})\b', re.IGNORECASE)
 CONVERTERS = {"as", "from", "to"}  # names such as from_json and as_bytes are common
 # Constructors that programs of users may call (TableMapping.of, NodeMapping.of); none may be added.
 TO_RENAME = {"of"}
-CALLBACKS = {"on_response_complete"}  # another library looks for this name
+# other libraries look for these names
+CALLBACKS = {"on_response_complete", "on_batch_end", "on_epoch_end", "on_fit_end"}
 
 
 # A question (which nodes, where it lies) describes a field clearly; a mere link does not.

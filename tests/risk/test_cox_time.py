@@ -3,13 +3,10 @@
 import csv
 import dataclasses
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 import torch
-import torchtuples
-from pycox.models import CoxTime as Pycox
 from pycox.models.cox_time import MLPVanillaCoxTime
 
 from anubis.core.errors import RiskError
@@ -37,20 +34,6 @@ def published(file: Path) -> Uptimes:
     return Uptimes(statuses=statuses, duration_h=table[:, -2], observed=table[:, -1] == 1)
 
 
-def trained_by_pycox(x, clock, observed):
-    """Pycox's own model, with baseline hazards from rows sorted so that ties are counted right."""
-    with alone(0), TemporaryDirectory() as folder:
-        net = MLPVanillaCoxTime(x.shape[1], [32, 32], batch_norm=True, dropout=0.1)
-        model = Pycox(net, torchtuples.optim.Adam(0.01), device="cpu")
-        everybody = np.ones(len(x), dtype=bool)
-        held = np.arange(len(x)) % 5 == 0
-        cox_time_training.fit(model, x, clock, observed, held, Path(folder))
-        model.compute_baseline_hazards(
-            *cox_time_training.as_pycox_wants(x, clock, observed, everybody)
-        )
-    return model
-
-
 def assert_those_of_pycox(data: Uptimes) -> None:
     data = take(data, np.arange(len(data)) < 400)
     scale, clock = (
@@ -58,13 +41,60 @@ def assert_those_of_pycox(data: Uptimes) -> None:
         Scale.from_table(data.duration_h[:, None]),
     )
     x, scaled = scale.apply(data.statuses.values), clock.apply(data.duration_h[:, None])[:, 0]
-    model = trained_by_pycox(x, scaled, data.observed)
+    model = cox_time_training.fit(x, scaled, data.observed, data.statuses.nodes, 0)
     asked = take(data, np.arange(len(data)) % 40 == 7)
+    order = np.lexsort((~data.observed, scaled))  # or pycox miscounts who is at risk at ties
+    x, ends, observed = (part[order].astype("float32") for part in (x, scaled, data.observed))
     with alone(0):
+        model.compute_baseline_hazards(x, (ends, observed))
         known = model.predict_surv(scale.apply(asked.statuses.values).astype(np.float32))
-    ours = CoxTime.around(cox_time_training.network_of(model.net), data, scale, clock)
+    ours = CoxTime.around(model.net.network(), data, scale, clock)
     hazard = ours.cumulative_hazard(asked.statuses, np.unique(data.duration_h))
     np.testing.assert_allclose(np.exp(-hazard), known, atol=1e-3)
+
+
+def test_a_stack_computes_and_learns_what_each_network_of_pycox_would():
+    """A step of training and a forecast, with the same weights, and with nothing dropped."""
+    rng = np.random.default_rng(0)
+    with alone(0):
+        nets = [MLPVanillaCoxTime(4, [32, 32], batch_norm=True) for _ in range(3)]
+        stack = cox_time_training.NetworkStack(3, 5, rng)
+        rows = torch.rand(2, 64, 3, 5)
+    for layer in (stack.first, stack.second):
+        layer._mask = torch.ones  # nothing is dropped
+    for number, net in enumerate(nets):
+        load_weights_of_pycox(stack, number, net)
+    for inputs in rows:
+        out = stack(inputs[..., :-1], inputs[..., -1:])
+        own = [net(inputs[:, n, :-1], inputs[:, n, -1:]) for n, net in enumerate(nets)]
+        torch.testing.assert_close(out, torch.cat(own, dim=1))
+        (out**2).sum().backward()
+        for result in own:
+            (result**2).sum().backward()
+        for number, net in enumerate(nets):
+            theirs = net.net.net[0].linear.weight.grad
+            torch.testing.assert_close(
+                stack.first.weight.grad[number], theirs, atol=1e-4, rtol=1e-4
+            )
+    stack.eval()
+    asked = rows[0, :, 0]
+    own = [net.eval()(asked[:, :-1], asked[:, -1:]) for net in nets]
+    mean = torch.stack(own).mean(dim=0)
+    torch.testing.assert_close(stack(asked[:, :-1], asked[:, -1:]), mean)
+    folded = stack.network().relative_risk(asked[:, :-1].numpy(), np.array([0.5]))
+    half = torch.full((64, 1), 0.5)
+    np.testing.assert_allclose(
+        np.log(folded), stack(asked[:, :-1], half).detach().numpy(), atol=1e-4
+    )
+
+
+def load_weights_of_pycox(stack, number, net):
+    first, second, last = net.net.net
+    with torch.no_grad():
+        for ours, theirs in ((stack.first, first), (stack.second, second)):
+            ours.weight[number] = theirs.linear.weight
+            ours.bias[number, :, 0] = theirs.linear.bias
+        stack.last[number] = last.weight
 
 
 @pytest.mark.long
