@@ -16,6 +16,7 @@ from anubis.operations.maintenance import windows_seen
 from anubis.operations.objections import objections_in
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.selector import Past, read_past
+from anubis.reach.orchestrators.orchestrator_settings import orchestrator_kinds
 from anubis.report.maintenance import sentence
 from anubis.report.nodes import NodeView
 from anubis.store.history import ClusterHistory, History
@@ -42,8 +43,8 @@ def nodes(
     if not shown and orchestrator is None:
         caller.remark(
             f"no orchestrator shows nodes of cluster {part.cluster}, and its history knows none:"
-            " add `orchestrator: slurm` or `orchestrator: kubernetes` to its file, or begin with"
-            " anubis accept"
+            f" name one in its file (`orchestrator: {' | '.join(orchestrator_kinds())}`), or begin"
+            " with anubis accept"
         )
     if strangers := [name for name in shown if name not in in_history and not _is_in(seen, name)]:
         raise UsageError(
