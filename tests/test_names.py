@@ -17,15 +17,13 @@ SCRIPTS = (ROOT / "scripts", ROOT / "scripts/studies")
 NAMED_AFTER = {"anubis/cli/options.py"}
 
 
+TYPE = re.compile(r"^(?:class ([A-Z]\w*)|([A-Z]\w*) = )", re.MULTILINE)
+
+
 def public_types(file: Path) -> set[str]:
     """The classes and the aliases of types that a module defines for others."""
-    names = set()
-    for node in ast.parse(file.read_text()).body:
-        if isinstance(node, ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            names.add(node.targets[0].id)
-    return {name for name in names if name[0].isupper() and not name.isupper()}
+    names = {first or second for first, second in TYPE.findall(file.read_text())}
+    return {name for name in names if not name.isupper()}
 
 
 def test_no_public_name_of_a_type_has_two_meanings():
