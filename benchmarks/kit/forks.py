@@ -1,7 +1,7 @@
 """Programs as children of one process that has loaded torch, which takes each of them 1.5 s less;
 or `python -m anubis`, a second less.
 
-    forks.py ADDRESS [MODULE ...]     serves until stdin ends; it loads torch unless modules are named
+    forks.py ADDRESS [MODULE ...]     serves until stdin ends; loads torch unless modules are named
 
 Each program has its own arguments, environment, folder, files and session, as if a shell had
 started it, and CUDA begins anew in it. One whose requester ends is killed, and so is what it leaves

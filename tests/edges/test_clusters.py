@@ -122,7 +122,7 @@ def test_if_no_node_of_a_cluster_is_known_the_answer_says_what_to_add_to_its_fil
     )
     assert "none known" in done.out
     assert "no orchestrator shows nodes of cluster prod" in done.err
-    assert "add `orchestrator: slurm`" in done.err
+    assert "(`orchestrator: hosts | kubernetes | slurm`)" in done.err
     assert headline("prod", {}, {}, 0).startswith("0 nodes of cluster prod: none is known, so")
 
 
