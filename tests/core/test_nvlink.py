@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from statistics import median
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import describe, locate
 from anubis.core.network.pairing import PairTest, joined_nics, quick_rounds
 from anubis.core.network.posterior import FaultPrior, Observation
-from anubis.core.network.reproduction import DOMAIN, divide
+from anubis.core.network.reproduction import DOMAIN, divide, first_groups, reproduce
 from anubis.core.network.slow_domains import slow_domains
 from anubis.core.records import (
     MNNVL,
@@ -293,3 +294,23 @@ def test_slow_groups_are_filled_up_within_their_domain_beside_good_groups_of_the
     controls = [group for group in groups if group not in suspects]
     assert controls
     assert all(set(group) <= set(b) or set(group) <= set(c) for group in controls)
+
+
+def test_a_domain_that_is_slow_as_a_whole_is_named_and_never_taken_for_what_is_normal():
+    """A group is compared with the usual pace of all groups of its size so far."""
+    fabric = racks(count=4, trays=18, per_leaf=36)
+    slow = {member.node for member in fabric.domains[0].nodes}
+    everybody, paces = divide(fabric.nodes, fabric), dict[tuple[str, ...], float]()
+    groups = first_groups(everybody)
+    while groups:
+        paces |= {group: 0.5 if slow & set(group) else 1.0 for group in groups}
+        usual = {
+            size: median([pace for group, pace in paces.items() if len(group) == size])
+            for size in {len(group) for group in paces}
+        }
+        assert set(usual.values()) <= {0.75, 1.0}  # of two halves the slower one is known
+        results = {group: pace < 0.9 * usual[len(group)] for group, pace in paces.items()}
+        progress = reproduce(everybody, results, lambda parts: False, by_comparison=True)
+        groups = progress.groups
+    assert set(progress.nodes) == slow
+    assert not progress.links

@@ -180,7 +180,10 @@ class Searched:
         named = [describe(fabric, part) for part in parts]
         named += [f"NVLink domain {name}" for name in domains if len(domains) == 1]
         subject = f"{' or '.join(named)}, or what its {len(leaf):,} nodes have in common"
-        reason = "they fail together, and each with good nodes"
+        own = set(leaf)
+        mixed = any(own & set(group) and set(group) - own for group in self._failed)
+        partners = "and each with good nodes" if mixed else "whichever of them meet"
+        reason = f"they fail together, {partners}"
         return self._verdict(subject, leaf, SWITCH, reason, parts)
 
     def _own_switches(self, fabric: Fabric, leaf: Group) -> Iterator[str]:

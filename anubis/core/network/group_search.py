@@ -13,6 +13,7 @@ one takes that many, rounded up, and one more round to be sure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
@@ -37,7 +38,7 @@ FEWEST = 4  # nodes of a leaf, so that there are halves of several
 RULED_OUT = 1e-5  # the chance of a suspect that needs no further test
 MOST_DECIDING = 16  # rounds, between two nodes and the path from one to the other
 THIRD_OF = 3  # of a domain's nodes one in so many, each with a group of its own that fails
-CONTROLS = 3  # good groups beside slow ones; two of them may be tested at once
+CONTROLS = 3  # good groups at least beside slow ones
 REPEATS = 3  # times the rounds that a fault takes which always shows
 
 
@@ -276,12 +277,14 @@ class Search:
 
     def _control_groups(self, tested: Sequence[Group]) -> tuple[Group, ...]:
         """Good groups of the same sizes, each in a domain without suspects: a domain by itself has
-        no other groups that show what is normal."""
-        sizes = dict.fromkeys(len(group) for group in tested if self._domain(group))
+        no other groups that show what is normal. They are more than those under test: if a whole
+        domain is slow, most groups of a size would be, and slow would be normal."""
+        sizes = Counter(len(group) for group in tested if self._domain(group))
         pool = self._pool({node for group in tested for node in group}) if sizes else []
         pool = np.random.default_rng(self.rounds).permutation(pool).tolist()
         controls = list[Group]()
-        for size in (size for size in sizes for _ in range(CONTROLS)):
+        wanted = {size: max(CONTROLS, count + 1) for size, count in sizes.items()}
+        for size in Counter(wanted).elements():
             free = [self._near(domain, pool) for domain in self.domains]
             group = self._reorder(tuple(max(free, key=len)[:size]))
             if len(group) == size:
