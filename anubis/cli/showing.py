@@ -156,7 +156,7 @@ def show_coverage(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool
     print(f"\nmeasured: {', '.join(counts)}")
     for phase, cost in zip(planned.plan.phases, planned.costs, strict=True):
         if phase.crosses_fabric and any(entry.scope != "node" for entry in phase.entries):
-            print(f"turns: {_turns(fabric, cost)}")
+            print(f"turns: {_turns(planned.plan, fabric, cost)}")
     print(
         f"crossed: {line.nics:,} NICs, "
         f"{line.switches:,} of {len(fabric.switches):,} switches, "
@@ -171,9 +171,11 @@ def show_coverage(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool
             print(f"  {reason}: {', '.join(parts[:MOST_LINKS])}{more}")
 
 
-def _turns(fabric: Fabric, cost: Estimate) -> str:
+def _turns(plan: Plan, fabric: Fabric, cost: Estimate) -> str:
     """Number of turns in which pairs run, and the bottleneck that needs so many."""
     bottleneck = cost.bottleneck
+    if plan.non_blocking:
+        return f"{cost.turns:,}, the least: pairs wait for no cable, as the fabric should not block"
     if bottleneck is None:
         least = f", at least {cost.fewest_turns:,}" if cost.fewest_turns else ""
         return f"{cost.turns:,}{least}, as pairs that may take the same cable wait for each other"

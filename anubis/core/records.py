@@ -345,6 +345,7 @@ class Plan:
     counters: Counters = Counters()  # of its ports, before the campaign
     wiring: tuple[PartVerdict, ...] = ()  # verdicts on cabling, from the topology alone
     partners: tuple[str, ...] = ()  # proven nodes, as partners of tested ones
+    non_blocking: bool = False  # planned pairs do not wait for each other's cables
 
     def spec(self, workload: Workload) -> BenchmarkSpec:
         return self._specs[workload.benchmark, workload.version]

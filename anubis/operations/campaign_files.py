@@ -113,6 +113,7 @@ class Brief:
                 "--no-fabric was given" if request.topology else "--topology FILE adds it"
             ),
             counters=self.counters,
+            non_blocking=isinstance(request, ScanRequest) and request.non_blocking,
             compares_numbers=isinstance(request, LocateRequest) and request.sdc,
         )
 

@@ -284,6 +284,15 @@ class ScanRequest(CampaignRequest):
             )
         ),
     ] = "quick"
+    non_blocking: Annotated[
+        bool,
+        Option(
+            flags=("--non-blocking",),
+            help="The fabric does not block, and its switches spread packets over all paths "
+            "(adaptive routing): planned pairs do not wait for each other. Pairs that follow from "
+            "results still do, so nothing is blamed if that is not so.",
+        ),
+    ] = False
     suite: Annotated[
         str | None,
         Option(

@@ -517,17 +517,21 @@ def test_no_more_pairs_cross_a_leaf_at_once_than_have_their_cables_to_themselves
     assert len(world.final()) == len(list(steps(plan, 0, set(fabric.nodes))))
 
 
-@pytest.mark.parametrize("spines", [1, 3, 4])
-def test_the_estimate_counts_that_pairs_wait_for_their_cables(spines):
-    plan = small_plan(
-        16, [entry("pair", groups="quick")], small_fabric(16, per_leaf=4, spines=spines)
-    )
+@pytest.mark.parametrize(
+    ("spines", "non_blocking"), [(1, False), (3, False), (4, False), (1, True)]
+)
+def test_the_estimate_counts_that_pairs_wait_for_their_cables(spines, non_blocking):
+    fabric = small_fabric(16, per_leaf=4, spines=spines)
+    plan = small_plan(16, [entry("pair", groups="quick")], fabric)
+    plan = replace(plan, non_blocking=non_blocking)
     world, turns = World(plan, retries=0), 0
     while world.judging is None:
         turns += 1
         for run in list(world.running.values()):
             world.measure(run)
     assert estimate(plan, 0, None).duration_s == 10 * turns
+    rounds = Counter(node for run in world.final() for node in run.step.participants)
+    assert (turns == max(rounds.values())) == non_blocking
 
 
 def test_what_the_results_ask_for_follows_in_the_same_phase_and_survives_a_resume():

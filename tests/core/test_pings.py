@@ -139,6 +139,32 @@ def test_losses_at_different_times_have_different_causes():
     assert {part for suspicion in found for part in suspicion.verdict.parts} == {first, second}
 
 
+def test_a_leaf_that_most_flows_cross_is_named_by_the_few_that_do_not():
+    small = FatTree(nodes=6, nodes_per_leaf=2, spines=1).fabric()
+    uplink = Part("link", small.links[1].a, small.links[1].b)
+    flows = ping_mesh(small, small.nodes).flows
+    lost = dict.fromkeys((10, 50, 90), PingCount(SENT, 24))
+    own = {
+        node: PingReport(
+            first=0,
+            last=WINDOWS - 1,
+            flows=tuple(
+                PingedFlow(
+                    ends=ends,
+                    since=0,
+                    was_answered=True,
+                    lost=lost if uplink in crossed(small, ends) else {},
+                )
+                for ends in flows
+                if ends[0].node == node
+            ),
+        )
+        for node in small.nodes
+    }
+    (found,) = judge_pings(small, own).suspicions
+    assert uplink in found.verdict.parts
+
+
 def test_what_all_flows_lose_singles_out_nothing():
     bad = {ends: range(place % 5, WINDOWS, 10) for place, ends in enumerate(MESH.flows)}
     assert not judge_pings(TREE, reports(bad)).suspicions

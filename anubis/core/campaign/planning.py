@@ -507,7 +507,8 @@ def estimate(
     plan: Plan, phase: int, parallel_nodes: int | None, scheduled: Schedule | None = None
 ) -> Estimate:
     """The cost of a phase if every node is fit and every step takes its typical time."""
-    scheduled, use = scheduled or schedule(plan), CableUse(plan.fabric) if plan.fabric else None
+    scheduled = scheduled or schedule(plan)
+    use = CableUse(plan.fabric) if plan.fabric and not plan.non_blocking else None
     costs = [
         _cost(plan, entry, scheduled, use if entry.workload in plan.crossing else None)
         for entry in plan.phases[phase].entries

@@ -48,6 +48,7 @@ class RequestedCampaign:
     crosses_fabric: bool = False
     why_not_crossed: str = ""
     counters: Counters = Counters()
+    non_blocking: bool = False  # the fabric is said not to block
     compares_numbers: bool = False  # of GPUs, so that no group needs to meet
 
 
@@ -66,6 +67,7 @@ def plan_requested(requested: RequestedCampaign, nodes: Sequence[Node]) -> Plan:
     plan = replace(
         plan,
         counters=requested.counters,
+        non_blocking=requested.non_blocking,
         wiring=_cabling_verdicts(requested.surveyed, plan),
         left_out=(*plan.left_out, *([reason] if reason else [])),
     )

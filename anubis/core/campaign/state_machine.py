@@ -610,7 +610,8 @@ class CampaignMachine:
         while self.phase + 1 < len(self._plan.phases):
             self.phase += 1
             self.turn = self.planned = self.done = 0
-            self._network = Room(self._use) if self._use else None
+            waits = self._use and not self._plan.non_blocking
+            self._network = Room(self._use) if self._use and waits else None
             self._queues.clear()
             self._ready.clear()
             fit = self._nodes - self.excluded.keys()

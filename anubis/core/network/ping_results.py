@@ -33,6 +33,7 @@ from anubis.core.records import Judgement, PartVerdict
 
 LEAST_SENT, LEAST_LOST = 10, 2  # in a window that says anything; one lost ping is no evidence
 LUCK = 1e-4  # chance of a good flow to lose as much in a window
+NORMAL = 1 / 3  # share of the flows as far apart that are taken to be well
 WORST_WINDOWS = 0.05  # share of windows that do not show what is usual
 LEAST_LOSS = 1e-4  # the usual loss, if nothing was lost so far
 OFTEN = 3  # episodes of a flow that comes and goes
@@ -311,10 +312,13 @@ def _runs(windows: Iterable[int]) -> list[range]:
 
 
 def _usual_rate(flows: Sequence[_KnownFlow]) -> float:
-    """The episodes in a window of flows that have few; at least those of half of the flows."""
+    """The usual number of episodes in a window: that of flows with few of them, and at least that
+    of a third of all. In a small fabric, the others may all cross the part at fault."""
     rates = [len(flow.episodes) / flow.windows for flow in flows]
     few = [r for r, flow in zip(rates, flows, strict=True) if len(flow.episodes) < OFTEN]
-    return max(_median(rates), sum(few) / len(few) if few else 0.0)
+    return max(
+        float(np.quantile(rates, NORMAL, method="lower")), sum(few) / len(few) if few else 0.0
+    )
 
 
 def _is_bad(count: PingCount, usual: float) -> bool:
