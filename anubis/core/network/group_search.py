@@ -283,8 +283,8 @@ class Search:
         pool = self._pool({node for group in tested for node in group}) if sizes else []
         pool = np.random.default_rng(self.rounds).permutation(pool).tolist()
         controls = list[Group]()
-        wanted = {size: max(CONTROLS, count + 1) for size, count in sizes.items()}
-        for size in Counter(wanted).elements():
+        counts = {size: max(CONTROLS, count + 1) for size, count in sizes.items()}
+        for size in Counter(counts).elements():
             free = [self._near(domain, pool) for domain in self.domains]
             group = self._reorder(tuple(max(free, key=len)[:size]))
             if len(group) == size:
