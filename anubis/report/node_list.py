@@ -63,7 +63,7 @@ def _describe_last_test(glance: NodeGlance) -> str:
     of = last.benchmarks
     programs = quantity(len(of), "program") if len(of) > PROGRAMS_NAMED else names(of) or "programs"
     if last.judgement is not Judgement.HEALTHY:
-        return f"{last.code or last.judgement.value} in {programs}"
+        return f"{programs} ran: {last.code or last.judgement.value}"
     only = "only " if glance.judgement is Judgement.DEFECTIVE else ""
     return f"passed {only}{programs}"
 
