@@ -48,8 +48,10 @@ def time_span(seconds: float) -> str:
     minutes = round(seconds / 60)
     if minutes < 60:
         return f"{minutes} min"
-    hours = minutes // 60
-    return f"{hours} h {minutes % 60:02d} min" if hours < 100 else f"{round(hours / 24):,} days"
+    hours, rest = divmod(minutes, 60)
+    if hours >= 100:
+        return f"{round(hours / 24):,} days"
+    return f"{hours} h {rest:02d} min" if rest else f"{hours} h"
 
 
 def names(listed: Sequence[str], limit: int = 8) -> str:

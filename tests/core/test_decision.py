@@ -320,7 +320,7 @@ def test_the_first_line_of_a_decision_is_its_answer_and_the_second_the_risk():
     decision = decide(job(2), outlook([0.2, 0.05], assumed=(guess,)), EXACT, at=0)
     assert [*brief(decision)] == [
         "run gemm, ring on n[1-2] (unnamed): 30 s a node, 0.0083 node-hours",
-        "risk within 24 h 00 min: 0.24, after tests 0.067; accepted 0.1, by the policy",
+        "risk within 24 h: 0.24, after tests 0.067; accepted 0.1, by the policy",
         "riskiest: n1 (p = 0.2), n2 (p = 0.05)",
         "28% of the incidents to expect stay uncovered",
         "1 assumption: see --why",
@@ -333,7 +333,7 @@ def test_a_page_has_a_sentence_without_powers_of_ten_and_a_row_for_each_test():
     decision = decide(job(2), outlook([0.2, 0.05]), EXACT, at=0)
     assert sentence(decision) == (
         "Run gemm, ring on n[1-2] (unnamed): 30 s a node, 0.0083 node-hours."
-        " The chance of an incident within 24 h 00 min is 24%, and 6.7% if the tests pass."
+        " The chance of an incident within 24 h is 24%, and 6.7% if the tests pass."
         " 10% is accepted, by the policy."
     )
     assert rows_of_tests(decision) == [
@@ -349,8 +349,8 @@ def test_a_decision_explains_itself_in_one_paragraph():
     guess = "every node has the fleet's base rate"
     decision = decide(job(2), outlook([0.2, 0.05], assumed=(guess,)), EXACT, at=0)
     assert paragraph(decision) == (
-        "On cluster unnamed, a job of 24 h 00 min on n1, n2: p = 0.24 that at least one of them has"
-        " an incident within 24 h 00 min; p0 is 0.1, by the policy."
+        "On cluster unnamed, a job of 24 h on n1, n2: p = 0.24 that at least one of them has"
+        " an incident within 24 h; p0 is 0.1, by the policy."
         " Most of the expected incidents come from n1 (80%, p = 0.2), n2 (20%, p = 0.05)."
         " Run: gemm on n1 (10 s, lowers the risk by 0.12, 1.2e-02 per node-second);"
         " ring on n1 (20 s, lowers the risk by 0.058, 2.9e-03 per node-second)."
@@ -371,9 +371,9 @@ def test_a_decision_to_skip_says_what_it_rests_on():
     fresh = np.full((64, 3), 0.8)
     decision = decide(job(64, 2), outlook([0.004] * 64, fresh), EXACT, at=0)
     assert paragraph(decision) == (
-        "On cluster unnamed, a job of 2 h 00 min on 64 nodes: p = 0.23 that at least one of them"
+        "On cluster unnamed, a job of 2 h on 64 nodes: p = 0.23 that at least one of them"
         " has"
-        " an incident within 2 h 00 min; p0 is 0.1, by the policy."
+        " an incident within 2 h; p0 is 0.1, by the policy."
         " Recent measurements cover 80% of that, which leaves 0.045."
         " No node is at much higher risk than the others: the riskiest, n1, has p = 0.004."
         " So no test needs to run."

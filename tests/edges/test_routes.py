@@ -122,9 +122,7 @@ def test_show_says_which_routes_it_goes_by_and_how_old_they_are(near, tmp_path):
     os.utime(file, (two_days_ago, two_days_ago))
     shown = near.run("scan", "--draw", "--topology", str(file)).out
     (line,) = [line for line in shown.splitlines() if line.startswith("routes: ")]
-    assert re.fullmatch(
-        r'routes: those of 6 switches, from ".*" of 20.* UTC, 48 h 00 min ago', line
-    )
+    assert re.fullmatch(r'routes: those of 6 switches, from ".*" of 20.* UTC, 48 h ago', line)
     file.write_text(ibnetdiscover_of(TREE))
     assert "dump_fts >> FILE" in near.run("scan", "--draw", "--topology", str(file)).out
 

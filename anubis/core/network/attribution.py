@@ -13,6 +13,7 @@ from anubis.core.network.crossing import Flow, may_cross, nic_part
 from anubis.core.network.hints import add_hints
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import (
+    NOTHING,
     Cause,
     describe,
     hops_of,
@@ -183,6 +184,8 @@ def _evidence(fabric: Fabric, observation: Observation, traffic: Traffic) -> str
     rails = f" on rail {near}" if near == far else f" from rail {near} to rail {far}"
     rails = rails if len(fabric.rails) > 1 else ""
     rate = f"{observation.shortfall:.0%} below normal"
+    if observation.shortfall >= NOTHING:
+        rate = "nothing arrived"
     if flow in traffic.unmeasured:
         rate = "nothing measured"
     ends = f"{flow.source.node} {arrow} {flow.target.node}"
