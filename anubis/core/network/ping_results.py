@@ -33,7 +33,7 @@ from anubis.core.records import Judgement, PartVerdict
 
 LEAST_SENT, LEAST_LOST = 10, 2  # in a window that says anything; one lost ping is no evidence
 LUCK = 1e-4  # chance of a good flow to lose as much in a window
-NORMAL = 1 / 3  # share of the flows as far apart that are taken to be well
+NORMAL = 1 / 3  # share of flows that are taken to be well
 WORST_WINDOWS = 0.05  # share of windows that do not show what is usual
 LEAST_LOSS = 1e-4  # the usual loss, if nothing was lost so far
 OFTEN = 3  # episodes of a flow that comes and goes
@@ -217,7 +217,7 @@ class _Mesh:
 
     def __init__(self, fabric: Fabric, flows: Sequence[_KnownFlow]) -> None:
         self.fabric = fabric
-        self.usual_loss = _median(flow.loss for flow in flows)
+        self.usual_loss = _normal([flow.loss for flow in flows])
         least = max(self.usual_loss, LEAST_LOSS)
         self.flows = [replace(flow, episodes=_episodes(flow.lost, least)) for flow in flows]
 
@@ -316,9 +316,12 @@ def _usual_rate(flows: Sequence[_KnownFlow]) -> float:
     of a third of all. In a small fabric, the others may all cross the part at fault."""
     rates = [len(flow.episodes) / flow.windows for flow in flows]
     few = [r for r, flow in zip(rates, flows, strict=True) if len(flow.episodes) < OFTEN]
-    return max(
-        float(np.quantile(rates, NORMAL, method="lower")), sum(few) / len(few) if few else 0.0
-    )
+    return max(_normal(rates), sum(few) / len(few) if few else 0.0)
+
+
+def _normal(values: Sequence[float]) -> float:
+    """The value of the best third, all of which are taken to be well; 0 of none."""
+    return float(np.quantile(values, NORMAL, method="lower")) if values else 0.0
 
 
 def _is_bad(count: PingCount, usual: float) -> bool:
