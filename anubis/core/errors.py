@@ -125,6 +125,10 @@ class OrchestratorError(AnubisError):
     pass
 
 
+class BusyNodesError(AnubisError):
+    """Others work on the nodes: nothing was started, and the same may begin later."""
+
+
 class NotifyError(AnubisError):
     def __init__(
         self, sentence: str, *, is_refusal: bool = False, pause_s: float | None = None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anubis.config import configs
-from anubis.core.errors import OrchestratorError
+from anubis.core.errors import BusyNodesError, OrchestratorError
 from anubis.core.history.maintenance import Windows, open_windows
 from anubis.core.history.status import Job, jobs_on_nodes
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob
@@ -169,7 +169,7 @@ def free_nodes(
 
 def refuse_named(work: OthersWork, nodes: Sequence[str]) -> None:
     for why, busy in _group_by_reason(work.reasons_to_spare(nodes)).items():
-        raise OrchestratorError(
+        raise BusyNodesError(
             f'node "{shorten(busy)}" is left alone: {why}; wait until that ends, or name other'
             " nodes"
         )
@@ -182,7 +182,7 @@ def drop_busy(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[st
         caller.remark(f"{shorten(left_out)} left out: {why}")
     free = [node for node in nodes if node not in busy]
     if busy and not free:
-        raise OrchestratorError("every one of these nodes is left alone: wait until that ends")
+        raise BusyNodesError("every one of these nodes is left alone: wait until that ends")
     return free
 
 

@@ -14,6 +14,7 @@ from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.clock import Time
 from anubis.core.errors import (
     AnubisError,
+    BusyNodesError,
     CampaignTakenError,
     ConfigError,
     Stopped,
@@ -594,7 +595,7 @@ class _Hand:
             raise
         except AnubisError as error:
             if self._history.campaigns.find(name) is None:
-                self._refuse(action, test, str(error))
+                self._refuse(action, test, str(error), isinstance(error, BusyNodesError))
             else:  # it is resumed later, here or by its driver
                 self._caller.remark(f"action {action.id}: {error}")
         return True
@@ -616,7 +617,7 @@ class _Hand:
             self._caller.remark(f"action {action.id}: {error}")
             return False
         except AnubisError as error:
-            self._refuse(action, test, str(error))
+            self._refuse(action, test, str(error), isinstance(error, BusyNodesError))
         return True
 
     def _is_held(self, campaign: str) -> bool:
@@ -644,8 +645,11 @@ class _Hand:
         )
         self._hear(answer, action, Stage.DONE, verdict.reason)
 
-    def _refuse(self, action: LifeAction, test: Prove, why: str) -> None:
-        refused = TestRefused(at=self._time().now, test=test.id, reason=why)
+    def _refuse(
+        self, action: LifeAction, test: Prove, why: str, are_nodes_busy: bool = False
+    ) -> None:
+        at = self._time().now
+        refused = TestRefused(at=at, test=test.id, reason=why, are_nodes_busy=are_nodes_busy)
         self._hear(refused, action, Stage.FAILED, why)
 
     def _fail(self, action: LifeAction, why: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from anubis.core.clock import TOLERANCE_S
-from anubis.core.errors import StoreError, StoreUnreachableError
+from anubis.core.errors import BusyNodesError, StoreError, StoreUnreachableError
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, this_process, upsert, write_alone
 from anubis.store.row_mapping import RecordTable, Row
@@ -106,7 +106,7 @@ class HeldNodes:
         if held:
             first = held[0]
             nodes = [hold.node for hold in held if hold.holder == first.holder]
-            raise StoreError(
+            raise BusyNodesError(
                 f'node "{shorten(nodes)}" of cluster "{self._cluster}" is held by {first.holder}'
                 f" ({first.owner}) since {utc(first.since)}; wait until that ends, or name other"
                 f" nodes; if that process died, the hold ends at {utc(first.until)}"
@@ -169,7 +169,7 @@ class Holds:
         clock: Callable[[], float],
         beginning: Callable[[], None] = lambda: None,
     ) -> Iterator[HeldNodes]:
-        """Have these nodes while the block runs; if any is held, a second holder gets a StoreError.
+        """Have these nodes while the block runs. If any is held, that is a BusyNodesError.
         `beginning`: writes what is begun on them, so that neither is there alone."""
         held = HeldNodes(self._database, self._cluster, nodes, holder, this_process(), clock)
         held.take(beginning)

@@ -392,6 +392,28 @@ def test_a_test_that_never_can_begin_is_asked_for_less_and_less_often_and_at_las
     assert 86_400 <= pauses[-1] <= 86_400 + 1_000
 
 
+def test_a_busy_node_is_asked_for_again_and_again_after_the_same_pause(cluster):
+    cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n0",))))
+    asked = []
+    for _ in range(40):
+        for test in cluster.tick():
+            asked.append(cluster.now)
+            busy = TestRefused(at=cluster.now, test=test.id, reason="held", are_nodes_busy=True)
+            cluster.hear(busy)
+    assert {after - before for before, after in pairwise(asked)} == {1000.0}
+
+
+def test_a_test_that_could_not_begin_is_none_that_came_to_nothing(cluster):
+    """The default policy gives a suspicion up after three tests that came to nothing."""
+    cluster.hear(suspected(cluster.later(), "s1", "n0"))
+    for _ in range(20):
+        for test in cluster.tick():
+            cluster.hear(TestRefused(at=cluster.now, test=test.id, reason="no benchmark runs"))
+    test = next(command for _ in range(99) for command in cluster.tick())
+    assert not [c for c in cluster.answer(test, UNKNOWN) if isinstance(c, EndSuspicion | Notify)]
+    assert cluster.keeper.lives["n0"].owed
+
+
 def test_a_suspicion_that_a_later_test_has_refuted_already_ends_at_once(cluster):
     noticed = cluster.later()
     cluster.conclude(HEALTHY, "n0")

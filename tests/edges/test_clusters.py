@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.errors import AnubisError, StoreError, UsageError
+from anubis.core.errors import AnubisError, BusyNodesError, StoreError, UsageError
 from anubis.core.history.events import EventRecord, NodeAdded, RepairDone
 from anubis.core.history.status import Incident, Repair, Watch
 from anubis.core.records import (
@@ -223,7 +223,9 @@ def test_nodes_of_one_name_in_two_clusters_are_held_at_the_same_time(history):
     north, south = history.cluster("north").holds, history.cluster("south").holds
     with north.hold(["n1"], "a campaign", time.time), south.hold(["n1"], "another", time.time):
         assert [hold.holder for hold in north.current(time.time())] == ["a campaign"]
-        with pytest.raises(StoreError, match='node "n1" of cluster "north" is held by a campaign'):
+        with pytest.raises(
+            BusyNodesError, match='node "n1" of cluster "north" is held by a campaign'
+        ):
             north.hold(["n1"], "a third", time.time).__enter__()
 
 

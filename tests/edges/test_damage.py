@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from anubis.core.errors import StoreError
+from anubis.core.errors import BusyNodesError, StoreError
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.events import EventRecord, KeptEvent, NodeAdded
 from anubis.core.history.status import Incident, Job, Repair, Watch
@@ -392,7 +392,7 @@ def test_a_hold_that_is_damaged_keeps_its_node_for_two_minutes_and_not_for_ever(
         change(lived, "UPDATE holds SET until = 9e9")
         assert [(hold.node, hold.until) for hold in holds.current(now)] == [("n1", now + LASTS_S)]
         damaged = r"held by somebody \(its row in the history is damaged\) since"
-        with pytest.raises(StoreError, match=damaged):
+        with pytest.raises(BusyNodesError, match=damaged):
             holds.hold(["n1"], "campaign 2", lambda: now).__enter__()
         assert history.examine().damages == ()
         now += LASTS_S

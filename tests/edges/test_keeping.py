@@ -17,6 +17,7 @@ from anubis.config import catalog, configs
 from anubis.core.clock import SETTLED_S
 from anubis.core.errors import (
     AnubisError,
+    BusyNodesError,
     ConfigError,
     OrchestratorError,
     Stopped,
@@ -307,7 +308,7 @@ def test_on_a_node_at_work_nothing_is_tested_but_for_its_own_job(site, monkeypat
     campaigns = _campaigns(site)
     why = f'node "{node}" is left alone: job 17 runs there since .*tell job-ended --job 17'
     for record in (ValidateRequest, ScanRequest, AcceptRequest):
-        with pytest.raises(OrchestratorError, match=why):
+        with pytest.raises(BusyNodesError, match=why):
             site.measure(record, [node])
     for may_test in (False, True):
         answer = site.asked(node, may_test=may_test)
@@ -334,7 +335,7 @@ def test_a_job_whose_end_nobody_tells_keeps_its_nodes_for_a_day_longer_than_plan
     site.tell(NodeAdded(nodes=(node,)))
     site.later(86_400.0)
     site.keep(owner=False, test=Mode.ACT)
-    with pytest.raises(OrchestratorError, match="job 17 runs there"):
+    with pytest.raises(BusyNodesError, match="job 17 runs there"):
         site.measure(ValidateRequest, [node])
     site.later(3600.0)
     assert nodes([node], cluster=site.cluster, caller=site.caller)[0].told_jobs == ()
@@ -756,7 +757,7 @@ def test_under_maintenance_a_node_is_left_alone_by_every_verb_until_it_ends(site
     assert why in sentence(answer)
     swept = sweep((good, site.bad), terms, site.caller)
     assert swept.decision.nodes == ()
-    with pytest.raises(OrchestratorError, match="is left alone: it is under maintenance until"):
+    with pytest.raises(BusyNodesError, match="is left alone: it is under maintenance until"):
         site.measure(ValidateRequest, [good])
     shown = {view.node: view for view in nodes(cluster=site.cluster, caller=site.caller)}
     assert standing(shown[good]) == "under maintenance"

@@ -30,7 +30,7 @@ from alembic.migration import MigrationContext
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from anubis.core.errors import StoreError, StoreUnreachableError
+from anubis.core.errors import BusyNodesError, StoreError, StoreUnreachableError
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
 from anubis.core.history.defects import Defect
 from anubis.core.history.events import (
@@ -1053,7 +1053,7 @@ def test_a_held_node_is_refused_with_who_has_it_and_since_when(history: History)
             rf" \(process {os.getpid()} on .*\) since"
             r" 2023-11-14 22:13:20 UTC; wait"
         )
-        with pytest.raises(StoreError, match=sentence):
+        with pytest.raises(BusyNodesError, match=sentence):
             history.only().holds.hold(["n2", "n3"], 'campaign "c2"', clock).__enter__()
         assert [hold.node for hold in history.only().holds.current(clock.now)] == ["n1", "n2"]
         with history.only().holds.hold(["n3"], 'campaign "c2"', clock):
@@ -1070,7 +1070,7 @@ def test_a_hold_that_a_wrong_clock_dated_ends_two_minutes_after_somebody_wants_i
     dying = holds.hold(["n1"], 'campaign "c1"', wrong)
     dying.__enter__()  # its process never ends it
     assert [hold.until for hold in holds.current(clock.now)] == [clock.now + LASTS_S]
-    with pytest.raises(StoreError, match="is held by"):
+    with pytest.raises(BusyNodesError, match="is held by"):
         holds.hold(["n1"], 'campaign "c2"', clock).__enter__()
     clock.now += LASTS_S
     with holds.hold(["n1"], 'campaign "c2"', clock):
@@ -1096,7 +1096,7 @@ def test_a_hold_that_is_renewed_lasts_and_one_that_is_not_ends_and_its_holder_is
         for _ in range(5):
             clock.now += LASTS_S - 1
             first.renew()
-        with pytest.raises(StoreError, match="is held by"):
+        with pytest.raises(BusyNodesError, match="is held by"):
             history.only().holds.hold(["n1"], 'campaign "c2"', clock).__enter__()
         clock.now += LASTS_S
         with history.only().holds.hold(["n1"], 'campaign "c2"', clock) as second:

@@ -186,7 +186,8 @@ class Keeper:
             case RepairBegun():
                 life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
             case RepairDone():
-                life = replace(life, repair_done_at=max(at, life.repair_done_at), tried=0)
+                life = replace(life, repair_done_at=max(at, life.repair_done_at))
+                life = replace(life, tried=0, refused=0)
             case OperatorSaid(order=order):
                 return _obey_order(life, order, at)
         if event.debt:
@@ -281,7 +282,7 @@ class Keeper:
 
     def _conclude(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         if life.trial and life.trial.id == event.test:
-            life = replace(life, trial=None)
+            life = replace(life, trial=None, refused=0)
         match verdict.judgement:
             case Judgement.DEFECTIVE if event.at >= max(life.judged_at, life.repair_done_at):
                 return self._condemn(life, verdict, event)
@@ -353,7 +354,8 @@ class Keeper:
         return life, [Notify(subject=life.node, sentence=why), *ended]
 
     def _refuse(self, life: Life, event: TestRefused) -> Learnt:
-        life = replace(life, trial=None, tried=life.tried + 1, tried_at=event.at)
+        refused = life.refused if event.are_nodes_busy else life.refused + 1
+        life = replace(life, trial=None, refused=refused, tried_at=event.at)
         return life, [Notify(subject=life.node, sentence=event.reason)]
 
     # --- approvals by a person -----------------------------------------------------------
@@ -430,7 +432,7 @@ class Keeper:
             self._set(node, trial=OpenTest(id=test.id, at=at), tried_at=at)
 
     def _may_be_tested(self, life: Life, at: float) -> bool:
-        rested = at - life.tried_at >= self._policy.pause_after(life.tried)
+        rested = at - life.tried_at >= self._policy.pause_after(life.tried + life.refused)
         is_out_of_reach = life.node in self._unreachable
         is_free = (
             life.is_there

@@ -54,6 +54,7 @@ class TestRefused(_Timed):
 
     test: str
     reason: str
+    are_nodes_busy: bool = False  # it begins once they are free
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,6 +125,7 @@ class Life:
     owed: tuple[Owed, ...] = field(default=())
     trial: OpenTest | None = None
     tried: int = 0  # tests in a row that came to nothing
+    refused: int = 0  # tests in a row that could not begin, though the node was free
     tried_at: float = -math.inf
     maintained: Window | None = None  # the maintenance that it is in
     kept_for: str = ""  # use that others reserve it for without a job
@@ -273,7 +274,7 @@ class Life:
         if owed in same:
             return self
         kept = tuple(entry for entry in self.owed if entry not in same)
-        return replace(self, owed=(*kept, owed), tried=0, tried_at=-math.inf)
+        return replace(self, owed=(*kept, owed), tried=0, refused=0, tried_at=-math.inf)
 
     def pay_debts(self, proof: Proof, about: str, began: float) -> Self:
         """Life without the debts that a passed test pays. `began`: the begin of the test."""
