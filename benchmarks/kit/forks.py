@@ -248,6 +248,7 @@ def load(modules: list[str]) -> None:
 
 def load_torch() -> None:
     """Load torch. If that began CUDA, which no fork can use, programs load torch themselves."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, at load: as contract.run does
     import torch
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 

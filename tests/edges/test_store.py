@@ -1122,7 +1122,7 @@ def test_a_holder_whose_process_died_takes_over_what_it_had_and_nobody_else_does
     driver.wait(timeout=LIMIT_S)
     assert driver.stdout is not None
     driver.stdout.close()
-    with pytest.raises(StoreError, match=f"process {driver.pid} on .*if that process died"):
+    with pytest.raises(BusyNodesError, match=f"process {driver.pid} on .*if that process died"):
         history.only().holds.hold(["n1"], 'campaign "c2"', time.time).__enter__()
     with history.only().holds.hold(["n1"], 'campaign "c1"', time.time):
         pass
@@ -1144,7 +1144,7 @@ def test_of_many_that_want_the_same_nodes_at_once_one_has_them(history: History,
                 with own.only().holds.hold(nodes, f"campaign {number}", lambda: 1.0):
                     all_have_tried.wait()
                     return [hold.holder for hold in own.only().holds.current(2.0)]
-            except StoreError:
+            except BusyNodesError:
                 all_have_tried.wait()
                 return []
 
