@@ -118,7 +118,11 @@ def _texts(cells: RowCells) -> npt.NDArray[np.uint64]:
 
 
 def _text(cell: object) -> int:
-    return crc32(str(cell).encode(errors="surrogatepass"))
+    if not isinstance(
+        cell, str
+    ):  # NULL would pass for the text "None", and a number for its digits
+        raise TypeError(f"{cell!r} is no text")
+    return crc32(cell.encode(errors="surrogatepass"))
 
 
 def fits_long(checksum: int | None, cells: RowCells) -> bool:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
@@ -566,6 +566,8 @@ def test_a_node_that_was_found_bad_stays_bad_without_what_is_damaged(near):
     st.integers(0, 5),
     st.integers(0, 3),
 )
+@example([("None", "7.25", 0.0, None)], 0, 0)
+@example([("None", "7.25", 0.0, None)], 0, 1)
 def test_a_sum_of_columns_is_the_sum_of_each_row_and_shows_the_cell_that_changed(rows, row, cell):
     checksum = INCIDENTS.checksum
     assert isinstance(checksum, ColumnChecksum)
