@@ -252,8 +252,8 @@ class Pinger:
             for flow in self._flows.values():
                 flow.since = index + 1
         limit = KEPT_S / self._window_s if self._window_s else 1
-        while len(self._windows) > limit:
-            del self._windows[min(self._windows)]
+        while self._windows and (oldest := next(iter(self._windows))) < index - limit:
+            del self._windows[oldest]
 
     def report(self) -> dict[str, Any]:
         """Return what Anubis asks for: the addresses here, the flows, and what was lost."""

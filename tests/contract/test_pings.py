@@ -131,11 +131,14 @@ def test_a_plan_that_is_none_or_asks_for_too_much_is_refused(document):
         read_plan(document, {"eth0"})
 
 
-def test_a_clock_that_is_set_back_forgets_what_was_counted(monkeypatch, made):
+def test_a_clock_that_is_set_forgets_what_was_counted_or_is_too_old(monkeypatch, made):
     a, b = made("a", "127.0.0.1"), made("b", "127.0.0.2")
     a.take_plan(plan(("b", "127.0.0.2", b.port)))
     turns(a, b, until=lambda: flow(a)["answered"])
     now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 1e6)
+    turns(a, until=lambda: flow(a)["answered"] and a._index() * 0.2 > now() + 9e5)
+    assert len(a.report()["asleep"]) <= pinger.KEPT_S / 0.2  # and not eleven days of them
     monkeypatch.setattr(time, "time", lambda: now() - 1e6)
     turns(a, until=lambda: a.report()["last"] * 0.2 < now() - 9e5)
     assert a.report()["first"] * 0.2 < now() - 9e5
