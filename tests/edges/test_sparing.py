@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from anubis.core.errors import OrchestratorError
+from anubis.core.errors import BusyNodesError, OrchestratorError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode
 from anubis.core.records import Node
 from anubis.operations import busy_nodes
@@ -66,7 +66,7 @@ def test_others_have_the_nodes_on_which_their_jobs_are_and_ours_are_not_theirs()
 
 
 def test_a_named_node_is_refused_with_whose_work_it_is(tmp_path, ear):
-    with pytest.raises(OrchestratorError) as error:
+    with pytest.raises(BusyNodesError) as error:
         busy_nodes.spare_busy(brief(tmp_path, *NODES), WORK, ear)
     assert str(error.value) == (
         f'node "n[2-3]" is left alone: {ALICE}; wait until that ends, or name other nodes'
@@ -92,7 +92,7 @@ def test_a_node_that_nobody_named_is_left_out_with_a_remark(tmp_path, ear):
     here = [Node(name=name, sku="h100") for name in ("n1", "n2", "n4")]
     left = busy_nodes.free_nodes(all_of_ray, here, WORK, ear)
     assert [node.name for node in left] == ["n1", "n4"]
-    with pytest.raises(OrchestratorError, match="every one of these nodes is left alone"):
+    with pytest.raises(BusyNodesError, match="every one of these nodes is left alone"):
         busy_nodes.drop_busy(["n2", "n5"], WORK, ear)
 
 
@@ -121,7 +121,7 @@ def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp
     ]
     named = brief(tmp_path, "n6", start='"ssh"')
     assert busy_nodes.spare_busy(named, work, ear) is named
-    with pytest.raises(OrchestratorError, match='node "n7" is left alone: it is under maintenance'):
+    with pytest.raises(BusyNodesError, match='node "n7" is left alone: it is under maintenance'):
         busy_nodes.spare_busy(brief(tmp_path, "n7", start='"ssh"'), work, ear)
     own = replace(work.seen, nodes={**shown, "n7": SeenNode(state="mixed", jobs=("8",))})
     inside = brief(tmp_path, "n7", start='"ssh"')
