@@ -304,6 +304,21 @@ def test_what_was_suspected_is_confirmed_or_refuted_by_a_test_that_began_later(c
     }
 
 
+def test_a_node_that_is_suspected_again_after_a_test_of_a_category_has_to_pass_all_tests(cluster):
+    """As a host with half a processor: the test that had found the last defect found nothing."""
+    proofs = []
+    for number, pause_s in enumerate((0, 0, 0, ACTING.unsettled_s)):
+        cluster.hear(suspected(cluster.later(pause_s + 1000), f"s{number}", "n0"))
+        test = only(cluster.tick(), Prove)
+        proofs.append(test.proof)
+        passed = Concluded(
+            judgement=Judgement.HEALTHY, proof=test.proof, about=test.about, reason="", is_fit=True
+        )
+        assert only(cluster.answer(test, passed), EndSuspicion).outcome is Outcome.REFUTED
+    of_category, full = Proof.OF_CATEGORY, Proof.FULL
+    assert proofs == [of_category, full, of_category, of_category]
+
+
 def test_a_suspicion_that_no_test_was_worth_is_given_up_and_its_source_neither_right_nor_wrong(
     cluster,
 ):

@@ -13,6 +13,7 @@ breakers: rebuilt from them, it continues alike.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -182,7 +183,8 @@ class Keeper:
                 if self._policy.checks_after_jobs:
                     life = life.add_debt(Debt.FAILURE if failed else Debt.WORK, at)
             case SuspicionRaised() as suspicion:
-                return _suspect(life, event_record.id, at, suspicion)
+                span_s = self._policy.unsettled_s
+                return _suspect(life, event_record.id, at, suspicion, span_s)
             case RepairBegun():
                 life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
             case RepairDone():
@@ -331,6 +333,9 @@ class Keeper:
             for owed in before
             if owed.debt is Debt.SUSPICION and owed not in life.owed
         ]
+        if commands and outcome is Outcome.REFUTED:
+            is_whole = verdict.proof is Proof.FULL
+            life = replace(life, refuted_at=-math.inf if is_whole else event.at)
         if verdict.is_fit and life.defect and life.defect.at <= event.began:
             life = replace(life, defect=None)
         if life.ticket and not life.is_broken:
@@ -650,10 +655,15 @@ def _drop_doubt(life: Life) -> Life:
     return life if owed == life.owed else replace(life, owed=owed)
 
 
-def _suspect(life: Life, id: str, at: float, suspicion: SuspicionRaised) -> Learnt:
+def _suspect(
+    life: Life, id: str, at: float, suspicion: SuspicionRaised, repeated_s: float
+) -> Learnt:
+    """Life under one more suspicion. If one was refuted less than `repeated_s` before, by a test of
+    its category alone, that test may miss what is wrong."""
     if life.retired:
         return life, [_end_suspicion(id, life.node, Outcome.GIVEN_UP, "the node is retired")]
-    doubted = life.add_owed(owed_for(suspicion, id, at))
+    is_repeated = 0 < at - life.refuted_at < repeated_s
+    doubted = life.add_owed(replace(owed_for(suspicion, id, at), is_repeated=is_repeated))
     if doubted is life:
         return life, [_end_suspicion(id, life.node, Outcome.REFUTED, "a later test has passed")]
     return doubted, []

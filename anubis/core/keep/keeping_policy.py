@@ -112,7 +112,8 @@ class KeepingPolicy:
     resent_s: float = 60.0
     """The time after which a command that shows no effect is sent again."""
     unsettled_s: float = 7 * DAY_S
-    """The time after which a suspicion that no test could settle is given up."""
+    """The time after which a suspicion that no test could settle is given up. A node that is
+    suspected again sooner after one was refuted has to pass all tests."""
     answered_s: float = DAY_S
     """The time after which a test that says nothing is given up."""
     watch: str = ""

@@ -54,6 +54,7 @@ class Owed:
     id: str = ""  # of the suspicion
     mix: Mapping[str, float] = field(default_factory=dict, hash=False)  # empty: `about` alone
     confidence: float = 1.0  # the chance that there is a defect
+    is_repeated: bool = False  # a suspicion again, after a test of its category found nothing
 
     @property
     def needs(self) -> tuple[Proof, str]:
@@ -62,7 +63,7 @@ class Owed:
                 return Proof.LIGHT, ""
             case Debt.FAILURE:
                 return Proof.CHECK, ""
-            case Debt.INCIDENT | Debt.SUSPICION:
+            case Debt.INCIDENT | Debt.SUSPICION if not self.is_repeated:
                 return Proof.OF_CATEGORY, self.about
         return Proof.FULL, ""
 
@@ -116,6 +117,7 @@ class Life:
     has_been_cordoned: bool = False  # its owner obeyed a cordon of Anubis, so Anubis may release it
     is_reserve: bool = False  # it belongs to the hot buffer
     judged_at: float = -math.inf  # the last conclusive verdict
+    refuted_at: float = -math.inf  # the last suspicion that a test of its category refuted
     proven_at: float = -math.inf  # the begin of the last test that was full proof
     defect: DefectFound | None = None
     incidents: tuple[OpenIncident, ...] = ()
