@@ -120,9 +120,8 @@ class HeldNodes:
         until = sa.update(HOLDS.table).where(self._own).values(until=now + LASTS_S)
         try:
             with self._database.writing() as connection:
-                renewed = connection.execute(
-                    until
-                ).rowcount  # no other process changes them from here
+                # no other process changes them from here
+                renewed = connection.execute(until).rowcount
                 if renewed == len(self._nodes):
                     upsert(connection, HOLDS.table, self._rows(now + LASTS_S), replace=True)
         except StoreUnreachableError:

@@ -32,9 +32,9 @@ def made() -> Iterator[Make]:
     with ExitStack() as opened:
 
         def make(node: str, address: str, token: str = TOKEN) -> Pinger:
-            one = Pinger(node, token, 0, {"eth0": Nic("lo", address)})
-            opened.callback(one.close)
-            return one
+            opened_here = Pinger(node, token, 0, {"eth0": Nic("lo", address)})
+            opened.callback(opened_here.close)
+            return opened_here
 
         yield make
 
@@ -64,8 +64,8 @@ def turns(*pingers: Pinger, until) -> None:  # type: ignore[no-untyped-def]
     assert eventually(turn)
 
 
-def flow(one: Pinger) -> dict:  # type: ignore[type-arg]
-    return one.report()["flows"][0]  # type: ignore[no-any-return]
+def flow(at: Pinger) -> dict:  # type: ignore[type-arg]
+    return at.report()["flows"][0]  # type: ignore[no-any-return]
 
 
 def test_a_ping_is_answered_and_what_is_lost_is_counted(monkeypatch, made):

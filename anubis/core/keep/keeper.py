@@ -183,13 +183,12 @@ class Keeper:
                 if self._policy.checks_after_jobs:
                     life = life.add_debt(Debt.FAILURE if failed else Debt.WORK, at)
             case SuspicionRaised() as suspicion:
-                span_s = self._policy.unsettled_s
-                return _suspect(life, event_record.id, at, suspicion, span_s)
+                return _suspect(life, event_record.id, at, suspicion, self._policy.unsettled_s)
             case RepairBegun():
                 life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
             case RepairDone():
-                life = replace(life, repair_done_at=max(at, life.repair_done_at))
-                life = replace(life, tried=0, refused=0)
+                done_at = max(at, life.repair_done_at)
+                life = replace(life, repair_done_at=done_at, tried=0, refused=0)
             case OperatorSaid(order=order):
                 return _obey_order(life, order, at)
         if event.debt:

@@ -55,7 +55,7 @@ class RiskTask(Rhythm):
 @dataclass(frozen=True, kw_only=True)
 class PingTask(Rhythm):
     """The standing mesh of light pings between the agents of the nodes: what was lost is judged,
-    and the agents are told anew whom to ping. The cluster's file has to name its topology."""
+    and the agents get a new plan of what to ping. The cluster's file has to name its topology."""
 
     telemetry: str = "default"
     """The file under configs/telemetry/ that says where the agents are, and has their token."""

@@ -37,7 +37,7 @@ NORMAL = 1 / 3  # share of flows that are taken to be well
 WORST_WINDOWS = 0.05  # share of windows that do not show what is usual
 LEAST_LOSS = 1e-4  # the usual loss, if nothing was lost so far
 OFTEN = 3  # episodes of a flow that comes and goes
-LASTING = 10  # windows of a episode that is not over
+LASTING = 10  # windows of an episode that is not over
 MOST_FAULTS = 8  # at different times
 LATE, SCATTER = 2.0, 6.0  # times the usual time; robust standard deviations above it
 

@@ -31,7 +31,6 @@ from anubis.core.network.group_search import (
 from anubis.core.network.pairing import Group, PairTest, round_robin
 from anubis.core.network.search_progress import NamedBetween, SearchProgress, unanswered
 
-HALVES_AND_QUARTERS = 6  # 2 halves and 4 quarters of a group
 TO_MAKE_SURE = 2  # two rounds: each suspect with other partners, and the rest together
 MOST_ACROSS = 48  # pairs
 MOST_INSIDE = 2  # of a part
