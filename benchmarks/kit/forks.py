@@ -156,6 +156,8 @@ class Server:
             return
         if not is_ours(requester):
             requester.close()
+        elif "running" in request:
+            self._tell(requester, request["running"])
         elif "gone" in request:
             self._waiting.append((requester, request["gone"], time.monotonic() + PATIENCE_S))
         else:
@@ -206,12 +208,16 @@ class Server:
             kill(pid)
         for waiting in list(self._waiting):
             requester, order, until = waiting
-            left = [pid for pid, of in self._order_of.items() if of == order]
-            if not left or time.monotonic() > until:
-                with suppress(OSError):
-                    requester.send(json.dumps(left).encode())
-                requester.close()
+            if time.monotonic() > until or order not in self._order_of.values():
+                self._tell(requester, order)
                 self._waiting.remove(waiting)
+
+    def _tell(self, requester: socket.socket, order: str) -> None:
+        """Tell which programs of an order run."""
+        pids = [pid for pid, of in self._order_of.items() if of == order]
+        with suppress(OSError):
+            requester.send(json.dumps(pids).encode())
+        requester.close()
 
     def _left_behind(self) -> list[int]:
         """List our children that we did not start, once no program runs: a program that runs may

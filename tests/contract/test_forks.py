@@ -104,8 +104,24 @@ def test_a_program_dies_with_its_requester_and_the_guardian_hears_that_it_has_go
     pid = pid_in(tmp_path / "pid")
     process.kill()
     process.communicate()
-    assert guardian.stuck_forks(order["forks"]) == []
+    assert guardian.forked_for(order, "gone") == []
     assert is_gone(pid)
+
+
+def test_time_that_a_program_waited_for_a_processor_counts_though_the_server_started_it(
+    lent, tmp_path, monkeypatch
+):
+    orders = [lent.order(SLEEPS, tmp_path / name) for name in ("first", "second")]
+    programs = [lent.start(order) for order in orders]
+    pids = [pid_in(tmp_path / name) for name in ("first", "second")]
+    monkeypatch.setattr(guardian, "kept_waiting_s", lambda asked: len({*pids} & {*asked}))
+    limits = {"timeout_s": 1.0, "longest_s": 9.0}
+    for order, program, pid in zip(orders, programs, pids, strict=True):
+        assert guardian.forked_for(order, "running") == [pid]
+        assert guardian.granted_s({**order, **limits}, program.pid) == 1.0
+    for program in programs:
+        program.kill()
+        program.communicate()
 
 
 def test_what_a_program_leaves_behind_is_ended(lent, tmp_path):
@@ -141,7 +157,7 @@ def test_without_a_server_the_stand_in_is_the_interpreter(lent):
     lent.forked.end()
     process = lent.start(order)
     assert process.communicate(timeout=LIMIT_S) == ("out\n", "err\n")
-    assert guardian.stuck_forks(order["forks"]) == []
+    assert guardian.forked_for(order, "gone") == []
 
 
 def test_a_program_with_other_libraries_is_started_by_itself(lent):

@@ -165,6 +165,27 @@ def test_a_slower_node_has_no_more_slow_steps_and_one_more_stall_is_one_more(pac
     assert after.sum() == 2
 
 
+@pytest.mark.parametrize("kind", HEALTHY)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    share=st.floats(0, 1),
+    factor=st.floats(1, 5),
+    alpha=st.sampled_from((0.95, 0.7)),
+)
+def test_no_step_that_becomes_faster_makes_a_healthy_node_defective(
+    kind, seed, share, factor, alpha
+):
+    rng = np.random.default_rng(seed)
+    times = HEALTHY[kind](steady(rng, 16), rng)
+    criterion = learn(times, alpha=alpha)
+    faster = times / np.where(rng.random(times.shape) < share, factor, 1.0)
+    passed, passes = (
+        criteria.similarities(list(of_nodes), criterion) > criterion.alpha
+        for of_nodes in (times, faster)
+    )
+    assert np.all(passes[passed])
+
+
 def test_runs_of_differing_length_are_compared_with_their_own_usual_step():
     rng = np.random.default_rng(45)
     runs = [with_warm_up(steady(rng, 1, steps), rng)[0] for steps in rng.integers(20, 60, 12)]

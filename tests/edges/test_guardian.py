@@ -120,7 +120,7 @@ def test_two_programs_on_one_processor_keep_each_other_waiting() -> None:
     code = f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
     two = [subprocess.Popen(python(code)) for _ in range(2)]
     try:
-        assert eventually(lambda: guardian.kept_waiting_s(os.getpid()) > 0.1)
+        assert eventually(lambda: guardian.kept_waiting_s(guardian.descendants(os.getpid())) > 0.1)
     finally:
         for process in two:
             process.kill()

@@ -517,10 +517,16 @@ def shortfalls(
         nothing = np.zeros(len(measured))
         level, counts, lost = measured, np.zeros((0, len(measured)), dtype=np.int64), nothing
     else:
-        apart = slow_steps.set_aside(measured, slow)
+        apart = slow_steps.set_aside(measured, slow, _pace_of(criterion, slow))
         level, counts, lost = apart.level, apart.slow, apart.lost
     short = _level_shortfalls(level.sort_each(), criterion, owners)
     return Shortfalls(short, counts, lost, measured.lengths)
+
+
+def _pace_of(criterion: Criterion, slow: SlowSteps) -> float:
+    from anubis.core.judge import slow_steps
+
+    return slow_steps.pace_of(goodness(criterion.reference, criterion.direction), slow)
 
 
 def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:
@@ -556,7 +562,8 @@ def worst_slow_samples(samples: Samples, criterion: Criterion) -> SlowSamples | 
     if criterion.slow_steps is None or short.shortfall(criterion)[0] <= short.level[0]:
         return None
     measured = as_measured([samples], criterion.direction, criterion.key)
-    worst = slow_steps.worst_of(measured, criterion.slow_steps)
+    slow = criterion.slow_steps
+    worst = slow_steps.worst_of(measured, slow, _pace_of(criterion, slow))
     if criterion.direction == "lower":
         return replace(worst, measured=1 / worst.measured, usual=1 / worst.usual)
     return worst

@@ -7,7 +7,8 @@ without them.
 
 A step is slow if it takes longer than the fleet's steps at the same place of a run, relative to the
 usual step of its own run, by more than six median absolute deviations and by 10 %. Warm-up and
-checkpoints are slow on all nodes, and so they are not counted. Steps that take 10 %, 50 % and 200 %
+checkpoints are slow on all nodes, and so they are not counted. Nor is a step that is as fast as the
+fleet's usual one there, however fast the other steps of its run are. Steps that take 10 %, 50 % and 200 %
 longer are counted apart, so that many small ones do not hide a few large ones.
 
 The fleet's share of slow steps, without the units that have oddly many, gives the chance of so many
@@ -140,13 +141,24 @@ def _usual_of_all(units: medoid.Bundle) -> tuple[Samples, Samples]:
     return np.array([usual]), np.array([DEVIATIONS * float(np.median(apart))])
 
 
-def _find_apart(units: medoid.Bundle, slow: SlowSteps) -> tuple[Samples, Samples]:
+def pace_of(reference: Samples, slow: SlowSteps) -> float:
+    """The pace of the fleet, from the goodness of its reference, whose steps are sorted: as if the
+    slowest of them were at the place where steps are slowest."""
+    times = np.sort(-np.log(reference))
+    usual = np.quantile(slow.usual, (np.arange(times.size) + 0.5) / times.size)
+    return float(_pace(times - usual))
+
+
+def _find_apart(
+    units: medoid.Bundle, slow: SlowSteps, fleet_pace: float = -math.inf
+) -> tuple[Samples, Samples]:
     """The logarithm of how many times as long as usual each step takes, 0 within the scatter; and
-    the goodness of the usual step at its place, at the pace of its run."""
+    the goodness of the usual step at its place, at the pace of its run or of the fleet, whichever
+    is slower."""
     usual, scatter = np.array(slow.usual), np.array(slow.scatter)
     runs = _runs(units, usual.size) if usual.size > 1 else None
     if runs is not None:
-        normal = _pace(runs - usual)[:, None] + usual
+        normal = np.maximum(fleet_pace, _pace(runs - usual))[:, None] + usual
         apart = runs - normal
         return np.where(np.abs(apart) > scatter, apart, 0.0).ravel(), np.exp(-normal).ravel()
     parts = []
@@ -157,7 +169,7 @@ def _find_apart(units: medoid.Bundle, slow: SlowSteps) -> tuple[Samples, Samples
             for of_places in (usual, scatter)
         )
         run = -np.log(steps)
-        normal = _pace(run - at) + at
+        normal = np.maximum(fleet_pace, _pace(run - at)) + at
         parts.append((np.where(np.abs(run - normal) > far, run - normal, 0.0), np.exp(-normal)))
     apart, usual_goodness = (np.concatenate(part) for part in zip(*parts, strict=True))
     return apart, usual_goodness
@@ -172,11 +184,14 @@ class SetAside:
     lost: Samples  # the time that each unit loses in slow steps, relative to its usual time
 
 
-def set_aside(units: medoid.Bundle, slow: SlowSteps) -> SetAside:
+def set_aside(
+    units: medoid.Bundle, slow: SlowSteps, fleet_pace: float = -math.inf
+) -> SetAside:
+    """Without `fleet_pace` the units are the fleet."""
     if not slow.shares:
         nothing = np.zeros((0, len(units)), dtype=np.int64)
         return SetAside(level=units, slow=nothing, lost=np.zeros(len(units)))
-    excess, normal = _find_apart(units, slow)
+    excess, normal = _find_apart(units, slow, fleet_pace)
     is_slow = excess > math.log(slow.shares[0].times)
     level = np.where(is_slow, normal, units.values)
     begins = units.starts[:-1]
@@ -336,9 +351,9 @@ class SlowSamples:
     share: float  # of so slow steps on healthy units
 
 
-def worst_of(unit: medoid.Bundle, slow: SlowSteps) -> SlowSamples:
+def worst_of(unit: medoid.Bundle, slow: SlowSteps, fleet_pace: float) -> SlowSamples:
     """The slow steps of the first unit that chance explains least."""
-    excess, normal = _find_apart(unit, slow)
+    excess, normal = _find_apart(unit, slow, fleet_pace)
     counts = _count(excess, unit, slow)
     by_share = [
         float(chances(counts[[i]], unit.lengths, replace(slow, shares=(share,)))[0])

@@ -1,7 +1,7 @@
 """A Python of a node that has loaded torch once: what programs start there are its children.
 
-On a node with several GPUs each program starts a process for each, and each would load torch. It
-travels to the nodes by value: the standard library alone. Programs run without it as well.
+A program starts a process for each GPU, or several ranks and their launcher, and each would load
+torch. It travels to the nodes by value: the standard library alone. Programs run without it too.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, Literal, NoReturn
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
@@ -41,6 +41,8 @@ SECRET_URL = re.compile(r"://[^/\s@]*:[^/\s]*@")  # a user's password before the
 POD_VOLUMES = "/volumes/kubernetes.io~empty-dir/"  # below the folder that a kubelet has for a pod
 LONGEST_WAIT_S = 3600.0  # the kernel takes no time limit of weeks
 KILL_PATIENCE_S = 5.0  # after SIGKILL; what is still there then is stuck in the kernel
+# of a server of forks: it answers at once, or after it has waited for those that it killed
+ANSWER_PATIENCE_S = {"running": 1.0, "gone": 2 * KILL_PATIENCE_S}
 # from its limit to its report: asking who is on the GPUs takes 16, killing 5, forks 10, words 2
 REPORT_PATIENCE_S = 35.0
 MOST_TIMES_LIMIT = 10.0  # what is still at work then does not only wait for processors
@@ -124,7 +126,7 @@ class Guard:
         if timed_out:
             signal_all(signal.SIGTERM)
             self._follow(time.monotonic() + self.order.get("grace_s", 2.0), until_childless=True)
-        unkillable = self._kill_all() + stuck_forks(self.order.get("forks", ""))
+        unkillable = self._kill_all() + forked_for(self.order, "gone")
         for pipe in self.pipes:
             self._drain(pipe)
         return self._outcome(
@@ -295,25 +297,25 @@ class Guard:
         }
 
 
-def stuck_forks(forks: str) -> list[int]:
-    """Return the processes of this order that a server forked and cannot kill: benchmarks/kit/
-    forks.py. Those that asked for them have gone."""
-    address, _, order = forks.partition(" ")
-    if not order:
+def forked_for(order: Mapping[str, Any], question: Literal["running", "gone"]) -> list[int]:
+    """Return the processes that a server forked for an order (benchmarks/kit/forks.py): those that
+    run, or, once those that asked for them have gone, those that it cannot kill."""
+    address, _, number = order.get("forks", "").partition(" ")
+    if not number:
         return []
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-            server.settimeout(2 * KILL_PATIENCE_S)
+            server.settimeout(ANSWER_PATIENCE_S[question])
             server.connect(f"\0{address[1:]}")
-            server.send(json.dumps({"gone": order}).encode())
-            left: list[int] = json.loads(server.recv(READ_BYTES) or b"[]")
-            return left
+            server.send(json.dumps({question: number}).encode())
+            pids: list[int] = json.loads(server.recv(READ_BYTES) or b"[]")
+            return pids
     except (OSError, ValueError):  # it has ended, and they with it
         return []
 
 
-def descendants(root: int) -> list[int]:
-    """List every living process below `root`: a child that double-forked was re-parented to us."""
+def descendants(*roots: int) -> list[int]:
+    """List every living process below `roots`: a child that double-forked was re-parented to us."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -321,7 +323,7 @@ def descendants(root: int) -> list[int]:
             pid = int(status.parent.name)
             children.setdefault(int(parent), []).append(-pid if state in (b"Z", b"X") else pid)
     living: list[int] = []
-    todo = [root]
+    todo = [*roots]
     while todo:
         for pid in children.get(todo.pop(), []):
             todo.append(abs(pid))  # a thread of a dead leader can still be a parent
@@ -334,14 +336,17 @@ def granted_s(order: Mapping[str, Any], root: int) -> float:
     """Return the time beside its limit that the program of an order gets, which runs below
     `root`."""
     most_s: float = order.get("longest_s", 0.0) - order["timeout_s"]
-    return min(most_s, kept_waiting_s(root)) if most_s > 0 else 0.0
+    if most_s <= 0:
+        return 0.0
+    forked = forked_for(order, "running")
+    return min(most_s, kept_waiting_s([*forked, *descendants(root, *forked)]))
 
 
-def kept_waiting_s(root: int) -> float:
-    """Return how long the thread below `root` that waited longest for a processor did so: by the
-    kernel's word, if it keeps such books."""
+def kept_waiting_s(pids: Iterable[int]) -> float:
+    """Return how long the thread of these processes that waited longest for a processor did so: by
+    the kernel's word, if it keeps such books."""
     waits_ns = [0]
-    for pid in descendants(root):
+    for pid in pids:
         for thread in Path("/proc", str(pid), "task").glob("*/schedstat"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
                 waits_ns.append(int(thread.read_bytes().split()[1]))

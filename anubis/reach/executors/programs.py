@@ -64,9 +64,10 @@ def order(
     variables, parameters = split_arguments(arguments)
     chosen = {**settings.env, **variables}
     is_ours = program.file.suffix == ".py" and not settings.prefix
+    is_several = machine.gpus > 1 or bool(launcher)  # processes that load torch
     kit = (program.library or program.file.parent) / "kit"
     return {
-        "forks": str(kit / "forks.py") if machine.gpus > 1 and is_ours else "",
+        "forks": str(kit / "forks.py") if is_ours and is_several else "",
         "argv": [
             *settings.prefix,
             *program.argv(settings.python or machine.python, launcher),
