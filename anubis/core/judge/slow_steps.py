@@ -7,9 +7,9 @@ without them.
 
 A step is slow if it takes longer than the fleet's steps at the same place of a run, relative to the
 usual step of its own run, by more than six median absolute deviations and by 10 %. Warm-up and
-checkpoints are slow on all nodes, and so they are not counted. Nor is a step that is as fast as the
-fleet's usual one there, however fast the other steps of its run are. Steps that take 10 %, 50 % and 200 %
-longer are counted apart, so that many small ones do not hide a few large ones.
+checkpoints are slow on all nodes, and so they are not counted. A run that is faster than the fleet
+is compared with the fleet's usual step: what is as fast as that is not slow. Steps that take 10 %,
+50 % and 200 % longer are counted apart, so that many small ones do not hide a few large ones.
 
 The fleet's share of slow steps, without the units that have oddly many, gives the chance of so many
 slow steps on a healthy unit. The share is known from a limited number of steps, and units differ;
@@ -184,10 +184,8 @@ class SetAside:
     lost: Samples  # the time that each unit loses in slow steps, relative to its usual time
 
 
-def set_aside(
-    units: medoid.Bundle, slow: SlowSteps, fleet_pace: float = -math.inf
-) -> SetAside:
-    """Without `fleet_pace` the units are the fleet."""
+def set_aside(units: medoid.Bundle, slow: SlowSteps, fleet_pace: float = -math.inf) -> SetAside:
+    """Set slow steps aside. Without `fleet_pace` the units are the fleet itself."""
     if not slow.shares:
         nothing = np.zeros((0, len(units)), dtype=np.int64)
         return SetAside(level=units, slow=nothing, lost=np.zeros(len(units)))
