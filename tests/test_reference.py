@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.main import get_command
 
+from anubis.cli.main import app
 from anubis.core.watch.likelihood import FAULTS
 from tests.patience import LIMIT_S
 
@@ -65,7 +67,18 @@ def test_every_verb_that_help_shows_has_its_section():
     sections = {title.split()[1] for title in HEADING.findall(read("commands.md")) if " " in title}
     assert {*verbs, "agent", "schema"} == sections  # those two are for programs
     assert len(verbs) <= 20
-    assert "<bool>" not in shown
+
+
+def test_no_help_shows_that_a_switch_has_a_type():
+    def walk(command):
+        yield command
+        for below in getattr(command, "commands", {}).values():
+            yield from walk(below)
+
+    for command in walk(get_command(app)):
+        context = command.make_context(command.name, [], resilient_parsing=True)
+        types = {p.name: p.display_type_rich(context) for p in command.get_params(context)}
+        assert "<bool>" not in types.values(), (command.name, types)
 
 
 # tables whose keys are a program's, or those of a receiver

@@ -28,11 +28,13 @@ class Leaf(TyperCommand):
         return _dress(super().get_params(ctx))
 
 
-class Verbs(TyperGroup):
-    """The verbs at the top. An old spelling is read as what it is called now, with a remark."""
-
+class Family(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         return _dress(super().get_params(ctx))
+
+
+class Verbs(Family):
+    """The verbs at the top. An old spelling is read as what it is called now, with a remark."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         words, remarks = renew(args)

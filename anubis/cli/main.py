@@ -29,7 +29,7 @@ from anubis.cli.decide import gate, sweep
 from anubis.cli.demo import demo
 from anubis.cli.diagnose import DiagnoseCommand, diagnose
 from anubis.cli.doctor import doctor
-from anubis.cli.entries import Leaf, Verbs
+from anubis.cli.entries import Family, Leaf, Verbs
 from anubis.cli.judge import judge
 from anubis.cli.keep import TellCommand, actions, keep, tell
 from anubis.cli.learn import learn
@@ -79,6 +79,7 @@ FAMILIES: tuple[tuple[typer.Typer, tuple[Callable[..., None], ...]], ...] = (
 
 def _finish(family: typer.Typer, path: str = "") -> None:
     """Give the verbs of a family their examples, and what all of them have in common."""
+    family.info.cls = Family
     examples.add_to_help(family.registered_commands, path)
     for command in family.registered_commands:
         if command.cls is TyperCommand:
