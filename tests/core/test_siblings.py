@@ -147,6 +147,13 @@ def test_a_gpu_that_is_slower_than_its_siblings_is_found_though_nodes_differ():
     assert np.mean([judged(rng, one, own=False)[0] for _ in range(8)]) < 0.9
 
 
+@pytest.mark.parametrize("faster", [1.1, 1.5, 4.0])
+def test_a_unit_that_is_as_fast_as_the_fleet_is_healthy_however_fast_its_siblings_are(faster):
+    rng = np.random.default_rng(8)
+    fast = np.array([1.0] + [faster] * (ON_EACH - 1))
+    assert not any(judged(rng, fast, between=0.01)[0] for _ in range(8))
+
+
 def test_a_node_all_of_whose_units_are_slow_is_found_beside_the_fleet():
     rng = np.random.default_rng(6)
     assert np.mean([judged(rng, 0.9, between=0.01)[0] for _ in range(8)]) >= 0.8

@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 MOST_ROUNDS = 100  # a fleet whose kept units alternate for ever is refused
 OF_SLOW_STEPS = 0.3  # share of the rate of false alarms; the rest is for mean and typical step
 OF_SIBLINGS = 0.3  # share of the rest, for the comparison of a unit with its siblings
-OF_LOSS = 0.5  # of what alpha allows: nodes of a job slow each other in slow steps
+# of what alpha allows: nodes of a job slow each other in slow steps, and a unit that is slower than
+# its siblings costs less if it is hardly slower than the fleet
+OF_LOSS = 0.5
 MEAN = 1.0  # the tail resolution with which a loss counts by its mean
 USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit
 
@@ -602,7 +604,7 @@ def _level_shortfalls(
         alpha = criterion.alpha if criterion.typical_alpha is None else criterion.typical_alpha
         shortfall = np.maximum(shortfall, loss / (1 - alpha))
     if owners is not None and criterion.siblings_alpha is not None:
-        lag = siblings.lags(loss, owners)
+        lag = np.minimum(siblings.lags(loss, owners), loss / OF_LOSS)
         shortfall = np.maximum(shortfall, lag / (1 - criterion.siblings_alpha))
     return shortfall
 
