@@ -39,15 +39,16 @@ def messages_of(
 
 
 def _messages_of_suspicion(record: EventRecord, raised: SuspicionRaised) -> Iterator[KeeperMessage]:
-    about = kinds(raised.mix) or raised.category or "no category"
     why = f": {raised.reason}" if raised.reason else ""
+    listed = kinds(raised.mix)
+    about, mix = ("", f"; likeliest faults: {listed}") if listed else (f" ({raised.category})", "")
     for node in raised.nodes:
         yield KeeperMessage(
             key=f"suspicion {record.id} {node}",
             at=record.at,
             topic=Topic.SUSPECT,
             subject=node,
-            sentence=f"{node} is suspected ({about}){why}",
+            sentence=f"{node} is suspected{about}{why}{mix}",
         )
 
 

@@ -297,11 +297,14 @@ def test_a_drain_a_swap_and_a_ticket_are_told_once_though_the_receiver_fails_twi
         texts = [json.loads(body)["text"] for _, body in receiver.requests[before:]]
         assert "n1 is suspected (gpu): hot" in texts
         mix = {"ecc": 0.4, "unreachable": 0.35, "optical-cable": 0.2, "storage": 0.05}
-        raised = SuspicionRaised(nodes=("n2",), category="ecc", source="watch", mix=mix)
+        raised = SuspicionRaised(
+            nodes=("n2",), category="ecc", source="watch", mix=mix, reason="it lags"
+        )
         record = EventRecord(id="s", at=1.0, event=raised)
         (message,) = messages_of((), [record])
         assert message.sentence == (
-            "n2 is suspected (ecc 40%, unreachable 35%, optical-cable 20%, others 5%)"
+            "n2 is suspected: it lags; likeliest faults: ecc 40%, unreachable 35%,"
+            " optical-cable 20%, others 5%"
         )
 
 

@@ -358,8 +358,10 @@ class Keeper:
         return life, [Notify(subject=life.node, sentence=why), *ended]
 
     def _refuse(self, life: Life, event: TestRefused) -> Learnt:
-        refused = life.refused if event.are_nodes_busy else life.refused + 1
-        life = replace(life, trial=None, refused=refused, tried_at=event.at)
+        life = replace(life, trial=None, tried_at=event.at)
+        if event.are_nodes_busy:  # it begins once they are free, without a person
+            return life, []
+        life = replace(life, refused=life.refused + 1)
         return life, [Notify(subject=life.node, sentence=event.reason)]
 
     # --- approvals by a person -----------------------------------------------------------
