@@ -1031,7 +1031,8 @@ class SelectionPolicy:
     """The hours after which a passed test covers half of what it covers when it has just run."""
     prior: float = 0.05
     """What a benchmark may yet find: this much of one defect if it was tried in vain on all known
-    ones, this share of all defects if it was never tried."""
+    ones, this share of all defects if it was never tried. At least 1/n of n benchmarks: few known
+    defects do not show that one benchmark finds all."""
     category_prior: float = 2.0
     """How many defects of all categories are added to the known ones of each category."""
     above_p0: Literal["go", "run", "unknown"] = "unknown"
@@ -1046,6 +1047,10 @@ class SelectionPolicy:
     """`optimum` looks for the cheapest sufficient choice, in a limited number of steps, and takes
     the better one of what it has found by then and the greedy choice. `greedy`, as the ANUBIS paper
     does, first takes what lowers the risk most per second."""
+
+    def prior_of(self, benchmarks: int) -> float:
+        """Return what each of so many benchmarks may yet find."""
+        return max(self.prior, 1 / benchmarks) if benchmarks else self.prior
 
     def __post_init__(self) -> None:
         if isinstance(self.p0, str) and self.p0 != "job":

@@ -440,7 +440,7 @@ class Selector:
                 past.defects,
                 names,
                 elsewhere=elsewhere,
-                prior=policy.prior,
+                prior=policy.prior_of(len(names)),
                 category_prior=policy.category_prior,
             ),
             durations_s=[offer.duration_s for offer in offered],

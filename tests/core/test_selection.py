@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anubis.core.history.defects import Defect
+from anubis.core.records import SelectionPolicy
 from anubis.core.select.optimum import optimum
 from anubis.core.select.selection import (
     Budget,
@@ -122,6 +123,19 @@ def test_where_nothing_was_found_yet_each_benchmark_is_worth_the_same():
     known = learn_detection([], ["a", "b", "c", "d"], prior=0.05, category_prior=5)
     assert share_found(known, ["a"]) == 0.25
     assert share_found(known, ["a", "b", "c", "d"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("benchmarks", [2, 5, 24])
+def test_of_one_known_defect_nobody_knows_that_one_benchmark_finds_all(benchmarks):
+    """With Perks' prior, what all may yet find is one defect more: half of two."""
+    names = [str(i) for i in range(benchmarks)]
+    first = Defect(found_by=frozenset(names[:1]), tried=frozenset(names[1:]))
+    prior = SelectionPolicy().prior_of(benchmarks)
+    known = learn_detection([first], names, prior=prior, category_prior=2)
+    assert share_found(known, names[1:]) == pytest.approx(
+        (benchmarks - 1) * prior / (1 + benchmarks * prior)
+    )
+    assert 0.25 <= share_found(known, names[1:]) <= 0.53
 
 
 def test_what_was_tried_in_vain_counts_for_less_than_what_was_never_tried():

@@ -212,6 +212,9 @@ def fleet(near):
     return near
 
 
+ROUGH = "summary: a quarter of the risk may be left\nselection: {p0: 0.3}\n"
+
+
 def gate_fleet(desk, *words):
     words = ("--duration", "24h", "--cluster", desk.well, "--suite", desk.two, *words)
     return desk.ask("gate", "n[1-8]", *words)
@@ -271,7 +274,8 @@ def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_catego
     node = "n3" if fleet.ill != "n3" else "n4"
     import_incidents(fleet, just_now(node, "network", count=3))
     before = ran(fleet)
-    said = gate_fleet(fleet, "--why").out
+    rough = fleet.write("rough.yaml", ROUGH)
+    said = gate_fleet(fleet, "--policy", str(rough), "--why").out
     assert f"a defect is presumed on {node}" in said
     assert f"Run: {fleet.finder} on {node} (" in said
     assert f"{fleet.other} on" not in said
@@ -283,14 +287,23 @@ def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_catego
         fleet.finder,
         (node,),
     )
-    assert gate_fleet(fleet, "--json").lines[0]["action"] == "skip"
+    again = gate_fleet(fleet, "--policy", str(rough), "--json")
+    assert again.lines[0]["action"] == "skip"
     assert ran(fleet) == before + 1
+
+
+def test_of_one_known_defect_nobody_knows_that_its_finder_finds_all(fleet):
+    node = "n3" if fleet.ill != "n3" else "n4"
+    import_incidents(fleet, just_now(node, "network", count=3))
+    decision = gate_fleet(fleet, "--json").lines[0]
+    assert [test["benchmark"] for test in decision["tests"]] == [fleet.finder, fleet.other]
 
 
 def test_the_decision_after_incidents_explains_itself_in_json(fleet):
     node = "n3" if fleet.ill != "n3" else "n4"
     import_incidents(fleet, just_now(node, "network", count=3))
-    decision = gate_fleet(fleet, "--json").lines[0]
+    rough = fleet.write("rough.yaml", ROUGH)
+    decision = gate_fleet(fleet, "--policy", str(rough), "--json").lines[0]
     (test,) = decision["tests"]
     assert (test["benchmark"], test["nodes"]) == (fleet.finder, [node])
     assert (decision["drivers"][0]["node"], decision["drivers"][0]["p"]) == (node, 1)

@@ -219,9 +219,8 @@ class Study:
         drawn = rng.choice(max(1, len(kinds)), size=size, p=chances)
         past = [kinds[kind] for kind in drawn.tolist()]
         selection = self.scenario.selection
-        return learn_detection(
-            past, names, prior=selection.prior, category_prior=selection.category_prior
-        )
+        prior, of_category = selection.prior_of(len(names)), selection.category_prior
+        return learn_detection(past, names, prior=prior, category_prior=of_category)
 
     def _jobs_of(self, seed: int) -> tuple[TracedJob, ...]:
         scenario, request = self.scenario, self.scenario.jobs
