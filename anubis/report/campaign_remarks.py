@@ -1,5 +1,5 @@
-"""Remarks on a campaign that ended: what its policy left out, what ran again, and which settings
-are to be made."""
+"""Remarks on a campaign that ended: what its policy left out, what ran again, what other programs
+cost it, and which settings are to be made."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from itertools import chain
 
 from anubis.core.amounts import HOUR_S
 from anubis.core.judge.equality import ADVISED
+from anubis.core.judge.foreign_load import mean_shares
 from anubis.core.records import Judgement
 from anubis.report.view import CampaignView
 from anubis.text.wording import quantity
+
+
+LOADED = 0.1  # of a program's time: nodes that are twice as bad as alpha allows pass then
 
 
 def remarks_on(view: CampaignView) -> Iterator[str]:
@@ -18,6 +22,7 @@ def remarks_on(view: CampaignView) -> Iterator[str]:
     if view.campaign.policy.stop_early:
         yield from _spared(view)
     yield from _second_looks(view)
+    yield from _lax_criteria(view)
     yield from _advice(view)
 
 
@@ -53,6 +58,21 @@ def _second_looks(view: CampaignView) -> Iterator[str]:
         f"{programs} on {quantity(len(nodes), 'node')}, {seconds / HOUR_S:.2f} node-hours; "
         f"{len(defective)} of them are defective"
     )
+
+
+def _lax_criteria(view: CampaignView) -> Iterator[str]:
+    """A sentence on criteria that were learned while other programs used the nodes."""
+    if not view.campaign.kind.learns:
+        return
+    shares = mean_shares(view.executions)
+    loaded = sorted(name for name, share in shares.items() if share >= LOADED)
+    if loaded:
+        largest = max(shares[name] for name in loaded)
+        yield (
+            f"other programs may have cost {', '.join(loaded)} up to {largest:.0%} of the time, so"
+            " the criteria learned here pass nodes that are as much slower: learn them again while"
+            " the nodes are idle"
+        )
 
 
 def _advice(view: CampaignView) -> Iterator[str]:

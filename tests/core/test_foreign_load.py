@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from fleets import entry, small_plan
@@ -10,11 +12,12 @@ from hypothesis import strategies as st
 
 from anubis.core.campaign.following import following_steps
 from anubis.core.campaign.planning import steps
-from anubis.core.judge.foreign_load import CODE, TAKEN
+from anubis.core.judge.foreign_load import CODE, TAKEN, mean_shares
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
 from anubis.core.judge.units import latest_executions, units
 from anubis.core.records import Ended, Execution, Judgement, Policy, Readings, Result, Series
+from anubis.report.campaign_remarks import remarks_on
 
 H, D, U = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN
 NODES, SAMPLES = 12, 16
@@ -60,6 +63,35 @@ def judged(first, again=None):
 
 BUSY = np.full(SAMPLES, 0.5)
 STALLS = np.where(np.arange(SAMPLES) % 4 == 0, 0.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    "free", [STALLS, BUSY - STALLS, 0 * BUSY], ids=["mostly", "at times", "always"]
+)
+def test_a_host_that_is_free_at_times_is_no_worse_than_a_fleet_that_never_is(free):
+    done = list(steps(PLAN, 0, {node.name for node in PLAN.nodes}))
+    taught = [run(s, 1, taken=BUSY) for s in done]
+    now = [run(s, 2, taken=free if s.participants == ("n0",) else BUSY) for s in done]
+    assert {node.judgement for node in assessed(now, taught).nodes} == {H}
+
+
+@pytest.mark.parametrize(
+    ("taken", "learns", "is_told"), [(0.5, True, True), (0.5, False, False), (0.05, True, False)]
+)
+def test_criteria_that_were_learned_beside_other_programs_are_said_to_be_lax(
+    taken, learns, is_told
+):
+    taught = [
+        run(s, 1, taken=taken * np.ones(SAMPLES))
+        for s in steps(PLAN, 0, {node.name for node in PLAN.nodes})
+    ]
+    assert mean_shares(taught) == {"compute": pytest.approx(taken)}
+    kind, policy = SimpleNamespace(learns=learns), SimpleNamespace(stop_early=False)
+    campaign = SimpleNamespace(kind=kind, policy=policy)
+    assessment = SimpleNamespace(batch_verdicts=())
+    view = SimpleNamespace(campaign=campaign, executions=taught, assessment=assessment)
+    said = [*remarks_on(view)]
+    assert [("compute up to 50% of the time" in sentence) for sentence in said] == [True] * is_told
 
 
 @pytest.mark.parametrize("taken", [BUSY, STALLS], ids=["always", "at times"])

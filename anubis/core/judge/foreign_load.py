@@ -59,6 +59,22 @@ class ForeignLoad:
         return shares if shares.any() else None
 
 
+def mean_shares(executions: Iterable[Execution]) -> Mapping[str, float]:
+    """The mean share of its time that others may have cost each program on a typical node."""
+    by_run: defaultdict[str, list[float]] = defaultdict(list)
+    for run in executions:
+        if run.ended in SAMPLED and len(run.step.participants) == 1:
+            result = run.result
+            taken = result.environment.get(TAKEN)
+            shares = [
+                _read(taken, series.metric, series.device, series.samples.size)
+                for series in (result.series if isinstance(taken, dict) else ())
+            ]
+            means = (float(share.mean()) for share in shares if share.size)
+            by_run[run.step.workload.benchmark].append(max(means, default=0.0))
+    return {name: float(np.median(of_runs)) for name, of_runs in by_run.items()}
+
+
 def _shares_of(results: Iterable[Result], metric: str, device: str) -> Samples:
     """The shares of one metric on one device, run after run; 0 if a program noticed nothing."""
     return np.concatenate(
