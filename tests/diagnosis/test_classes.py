@@ -13,7 +13,8 @@ from anubis.core.diagnose.evidence import Gravity
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.faults import fault_of
 from anubis.core.errors import ConfigError
-from anubis.readers.jobs.kernel_logs import kernel_lines, parse_kernel
+from anubis.readers.jobs.kernel_lines import kernel_lines
+from anubis.readers.jobs.kernel_logs import parse_kernel
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -42,7 +43,7 @@ VERDICTS = {  # rows of which the line itself says what is to be done
 
 
 def event_of(line):
-    (event,) = parse_kernel(kernel_lines(line, 0.0), TABLE)
+    (event,) = parse_kernel(kernel_lines([line], 0.0), TABLE, 0.0)
     return event
 
 
@@ -107,7 +108,7 @@ def test_what_a_test_of_a_node_condemns_is_no_note_here_and_is_called_the_same()
 def test_both_readers_of_kernel_logs_see_the_same_xids(message):
     from kit.kernel_log import xids
 
-    events = parse_kernel(kernel_lines(f"[1.0] {message}", 0.0), TABLE)
+    events = parse_kernel(kernel_lines([f"[1.0] {message}"], 0.0), TABLE, 0.0)
     seen = {(re.sub(r"\D.*", "", event.code[4:]), event.device) for event in events}
     assert seen == set(xids([message]))
 

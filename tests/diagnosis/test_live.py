@@ -32,7 +32,9 @@ from anubis.core.diagnose.evidence import (
 from anubis.core.diagnose.facts import FactKind, Whom
 from anubis.core.diagnose.live_progress import (
     LONGEST_STILL_S,
+    REST_S,
     STILL_S,
+    STORES_RATE,
     VOUCHES_S,
     WARM_UP,
     Standstill,
@@ -90,7 +92,8 @@ def test_a_job_hangs_when_nothing_moves_while_somebody_waits():
     assert standstill.observe(seen(0, (50, 50), (50, 50))) is None
     assert standstill.observe(seen(1, (60, 59), (59, 59))) is None
     assert standstill.observe(seen(2, (60, 59), (59, 59))) is None
-    assert standstill.observe(seen(1 + STILL_S, (60, 59), (59, 59))) == 1
+    assert standstill.observe(seen(1 + STILL_S, (60, 59), (59, 59))) is None  # it may only pause
+    assert standstill.observe(seen(1 + REST_S, (60, 59), (59, 59))) == 1
 
 
 def test_a_job_that_waits_for_nobody_does_not_hang():
@@ -105,6 +108,27 @@ def test_a_job_that_starts_may_pause_for_long_and_then_hangs():
     for at in range(int(LONGEST_STILL_S)):
         assert standstill.observe(seen(at, (WARM_UP - 1, WARM_UP - 2), (8, 8))) is None
     assert standstill.observe(seen(LONGEST_STILL_S, (9, 8), (8, 8))) == 0
+
+
+def storing(at: float, moved_bytes: int) -> JobEvidence:
+    """Rank 0 reads or writes, and rank 1 rests and waits for it."""
+    looked = seen(at, (50, 50), (51, 50), pulses="aa")
+    first, second = looked.processes
+    rests = replace(first, rests_s=0.0, moved_bytes=moved_bytes), replace(second, rests_s=at)
+    return replace(looked, processes=rests)
+
+
+@pytest.mark.parametrize("rate", [STORES_RATE // 10, 2 * STORES_RATE])
+def test_a_rank_that_stores_a_checkpoint_for_minutes_holds_up_a_sound_job(rate: int):
+    standstill, hangs = Standstill(), []
+    for at in range(200):
+        hangs.append(standstill.observe(storing(at, at * rate)) is not None)
+    is_storing = rate > STORES_RATE
+    assert any(hangs) is not is_storing
+    assert standstill.storing == ((0,) if is_storing else ())
+    for at in range(200, 200 + int(LONGEST_STILL_S)):  # it ended, and its job does not go on
+        hangs.append(standstill.observe(storing(at, 200 * rate)) is not None)
+    assert hangs[-1]
 
 
 def test_a_recorder_knows_of_a_job_that_stands_still_since_long_before_it_was_asked():

@@ -247,8 +247,8 @@ def test_profiles_of_ranks_name_the_slow_one(name: str, tmp_path: Path):
         ("{", "is no JSON"),
         ("[" * 5000 + "]" * 5000, "is no JSON"),
         ("[]", "no list of traceEvents"),
-        ('{"traceEvents": []}', "names no rank"),
-        ('{"traceEvents": [], "distributedInfo": {"rank": "0"}}', "names no rank"),
+        ('{"traceEvents": []}', "states a rank"),
+        ('{"traceEvents": [], "distributedInfo": {"rank": "0"}}', "states a rank"),
     ],
 )
 def test_a_profile_that_is_none_is_refused_in_a_sentence(text: str, message: str):

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from anubis.core.diagnose.critical import crash_window
 from anubis.core.diagnose.evidence import Gravity, JobEvidence, WorkingPair
 from anubis.core.diagnose.facts import JobFact, Whom
 from anubis.core.fabric import Fabric, Part
 
-KNOWN_BAD = 20.0  # factor on the odds of a part that a scan or its own kernel calls bad
+# factor on the odds of a part that a scan or its own kernel calls bad: of twenty such parts one
+# has nothing to do with the crash (assumed)
+KNOWN_BAD = 20.0
 SKEW_S = 1.0  # between clocks of hosts, and within a second of a log
 
 
@@ -65,7 +68,8 @@ def scene_of(evidence: JobEvidence, errors: Sequence[JobFact]) -> CrashScene:
             device = fact.whom.device
             reports.append(Report(reporter=reporter, peer=peer, device=device, at=fact.at))
     spoke: dict[str, float | None] = {}
-    for event in evidence.log:
+    window = crash_window(evidence)
+    for event in filter(window.has, evidence.log):
         node = event.node or ("" if event.rank is None else evidence.ranks.node_of(event.rank))
         if node and event.gravity is not Gravity.NOTE:
             earlier = spoke.setdefault(node, event.at)

@@ -21,9 +21,12 @@ class CrashWindow:
     start: float
     end: float
 
-    def has(self, at: float | None) -> bool:
-        """Return whether a time is in the window. An unknown time counts as inside."""
-        return at is None or self.start <= at <= self.end
+    def has(self, event: LogEvent) -> bool:
+        """Return whether an event may be in the window. One of unknown time counts as inside,
+        unless it is known to be older."""
+        if event.at is None:
+            return event.by is None or event.by >= self.start
+        return self.start <= event.at <= self.end
 
 
 def crash_window(evidence: JobEvidence) -> CrashWindow:
@@ -65,7 +68,7 @@ def _critical(hearing: Hearing) -> Iterable[JobFact]:
     for event in sort_by_time(evidence.log):
         node = node_of(evidence, event)
         key = node, event.device, event.code
-        is_sign = event.gravity is Gravity.CRITICAL and window.has(event.at)
+        is_sign = event.gravity is Gravity.CRITICAL and window.has(event)
         if not is_sign or not node or key in seen:
             continue
         seen.add(key)

@@ -6,9 +6,11 @@ its reason in one sentence.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from anubis.core.fabric import Fabric, Part
@@ -64,6 +66,7 @@ class LogEvent:
     node: str = ""
     rank: int | None = None
     at: float | None = None
+    by: float | None = None  # when at the latest, if `at` is unknown
     peer: str = ""  # the other end, as it was named: an address, a host, `rank 3`
     device: str = ""  # a PCI address, `mlx5_0`, `nvme0n1`
     detail: str = ""  # key of the same error on other ranks: without addresses and numbers
@@ -149,6 +152,7 @@ class ProcessState:
     waits: float | None = None  # share of the time in which it was ready and got no processor
     rests_s: float | None = None  # for so long its main thread and its children hardly ran
     sleeps: int | None = None  # how often its main thread has gone to sleep so far
+    moved_bytes: int | None = None  # that it has read and written so far
     blocked_in: str = ""  # function of the kernel in which its main thread sleeps
     is_deaf: bool = (
         False  # of a mute one: not even its recorder answers, which needs no interpreter
@@ -227,10 +231,24 @@ class RankMap:
         return own[local] if local < len(own) else None
 
     def node_named(self, peer: str) -> str:
-        """Node that a log calls by this name or address, with or without port; or empty."""
-        if peer in self.addresses:
-            return self.addresses[peer]
-        return self.addresses.get(peer.rpartition(":")[0].strip("[]"), "")
+        """Node that a log calls by this name or address, with or without port or domain; or
+        empty."""
+        host = peer.rpartition(":")[0].strip("[]")
+        node = self.addresses.get(peer) or self.addresses.get(host)
+        return node or self._by_label.get(_label(peer), "")
+
+    @cached_property
+    def _by_label(self) -> Mapping[str, str]:
+        """Nodes by their names without a domain, of each name that only one node has."""
+        labels = {node: _label(node) for node in self.addresses.values()}
+        counts = Counter(labels.values())
+        return {label: node for node, label in labels.items() if label and counts[label] == 1}
+
+
+def _label(host: str) -> str:
+    """First label of a host's name; empty for an address."""
+    label = host.partition(".")[0]
+    return "" if label.isdecimal() or ":" in label else label
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

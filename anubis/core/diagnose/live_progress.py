@@ -12,6 +12,7 @@ clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -49,14 +50,15 @@ def is_waiting(frames: Sequence[str]) -> bool:
     return last.startswith(BACKWARD) or any(part in last for part in COMMUNICATION)
 
 
-STILL_S = 6.0  # nothing moves for so long and a rank waits: the job hangs
-STILL_PAUSES = 5.0  # or so many times the longest pause so far
-LONGEST_STILL_S = 60.0  # the upper limit, also for a job that only begins
+STILL_S = 6.0  # nothing moves for so long: it stands still now, if it does
+STILL_PAUSES = 5.0  # a rank waits for so many times the longest pause so far: the job hangs
+LONGEST_STILL_S = 60.0  # the upper limit, also for a job that begins, or of which a rank works
 WARM_UP = 10  # collectives at the start, whose pauses are not typical
-REST_S = 20.0  # all ranks rest for so long: the job hangs, whatever its records say
+REST_S = 20.0  # the lower limit; all ranks rest for so long: the job hangs without records too
 MUTE_S = 15.0  # a rank does not answer for so long while all others rest: the job hangs
 HALF_REST_S = LONGEST_STILL_S  # the same of half of the ranks: others may only work for long
 FEWEST_SLEEPS = 2  # of a program between two looks, that show that it was woken up
+STORES_RATE = 100_000  # bytes a second: of logs a program writes far less
 TURNS_FRESH_S = 6.0  # a rank that took a turn within so long moves
 FRESH_S = 3.0  # a job that moved within so long moves, or within its longest pause
 VOUCHES_S = 60.0  # for so long after the last look a move proves that the job moves
@@ -203,12 +205,24 @@ class Standstill:
     _mute_since: dict[int, float] = field(default_factory=dict)
     _turns: TurnCounter = field(default_factory=TurnCounter)
     _rest_s: float = 0.0
+    limit_s: float = REST_S  # without a move, that count as a standstill
+    _moved_bytes: dict[int, int] = field(default_factory=dict)
+    _stored_at: dict[int, float] = field(default_factory=dict)  # when a rank last moved much
 
     @property
     def quiet_s(self) -> float:
         """Seconds without a move, by the last look."""
         quiet_s = 0.0 if self._moved_at is None else self._looked_at - self._moved_at
-        return quiet_s if self._counts else self._rest_s
+        return min(quiet_s if self._counts else self._rest_s, self._unstored_s(self._looked_at))
+
+    @property
+    def storing(self) -> tuple[int, ...]:
+        """Ranks that read or write much, as for a checkpoint: others may wait for them for long."""
+        begun = self._looked_at - STILL_S
+        return tuple(sorted(rank for rank, at in self._stored_at.items() if at > begun))
+
+    def _unstored_s(self, at: float) -> float:
+        return at - max(self._stored_at.values(), default=-math.inf)
 
     @property
     def rest_s(self) -> float:
@@ -245,9 +259,12 @@ class Standstill:
         out = frozenset(process.rank for process in evidence.processes if process.pulse in OUT)
         twice, self._out = out & self._out, out
         self._turns.observe(evidence)
+        self._note_bytes(evidence)
         self._rest_s = rest_of(evidence.processes) or self._mute_s(evidence)
         if (same_s := self._turns.same_s(evidence.at)) >= LONGEST_STILL_S:
             self._rest_s = self._rest_s or same_s
+        if self._unstored_s(evidence.at) < REST_S:
+            self._rest_s = 0.0
         if self._moved_at is not None:
             self._longest_look_s = max(self._longest_look_s, evidence.at - self._looked_at)
         counts: Counts = {
@@ -275,10 +292,23 @@ class Standstill:
             return None
         waits = any(enqueued > completed for enqueued, completed in counts.values())
         is_seen = evidence.at - self._still_since >= STILL_S
-        is_long = is_seen and evidence.at - self._moved_at >= self._limit_s(is_warm)
+        still_s = min(evidence.at - self._moved_at, self._unstored_s(evidence.at))
+        self.limit_s = self._limit_s(is_warm, evidence.processes)
+        is_long = is_seen and still_s >= self.limit_s
         if twice or (waits and is_long):
             return self._moved_at
         return evidence.at - self._rest_s if is_seen and self._rest_s else None
+
+    def _note_bytes(self, evidence: JobEvidence) -> None:
+        """Note whether a rank read or wrote much since the look before."""
+        passed_s = evidence.at - self._looked_at
+        for process in evidence.processes:
+            if process.moved_bytes is None:
+                continue
+            before = self._moved_bytes.get(process.rank, process.moved_bytes)
+            if process.moved_bytes - before > STORES_RATE * passed_s:
+                self._stored_at[process.rank] = evidence.at
+            self._moved_bytes[process.rank] = process.moved_bytes
 
     def _mute_s(self, evidence: JobEvidence) -> float:
         """Seconds for which a rank has not answered while all others rested; 0: too few. Programs
@@ -290,12 +320,14 @@ class Standstill:
         rest_s = min([evidence.at - since, *rests])
         return rest_s if rest_s >= MUTE_S and rests else 0.0
 
-    def _limit_s(self, is_warm: bool) -> float:
+    def _limit_s(self, is_warm: bool, processes: Iterable[ProcessState]) -> float:
         """Seconds without a move that count as a standstill. The usual pauses are known only of a
-        job that has worked for a while."""
+        job that has worked for a while, and a rank that works may do so for long alone."""
+        rests = [state.rests_s for state in processes if state.pulse is Pulse.ANSWERS]
+        if not is_warm or any(rest_s is not None and rest_s < STILL_S for rest_s in rests):
+            return LONGEST_STILL_S
         pause_s = max(self._longest_pause_s, self._recorded_pause_s)
-        usual_s = min(STILL_PAUSES * pause_s, LONGEST_STILL_S)
-        return max(STILL_S, usual_s) if is_warm else LONGEST_STILL_S
+        return max(REST_S, min(STILL_PAUSES * pause_s, LONGEST_STILL_S))
 
     def _note(self, counts: Counts, at: float) -> None:
         finished: dict[int, int] = {}

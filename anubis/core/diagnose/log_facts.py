@@ -60,7 +60,7 @@ def _firsts(evidence: JobEvidence) -> Iterator[tuple[LogEvent, list[LogEvent]]]:
     window = crash_window(evidence)
     speakers: dict[tuple[str, int | None, str], list[LogEvent]] = {}
     for event in evidence.log:
-        if event.gravity is Gravity.NOTE or not window.has(event.at):
+        if event.gravity is Gravity.NOTE or not window.has(event):
             continue
         code = event.code if event.collector is Collector.KERNEL_LOG else ""
         key = node_of(evidence, event), event.rank, code
@@ -120,7 +120,7 @@ def _bad_loss(hearing: Hearing) -> Iterator[JobFact]:
     losses = (
         event
         for event in hearing.evidence.log
-        if event.gravity is Gravity.LOSS and window.has(event.at)
+        if event.gravity is Gravity.LOSS and window.has(event)
     )
     for event in sort_by_time(losses)[:1]:
         yield JobFact(
@@ -139,7 +139,7 @@ def _peer_reports(hearing: Hearing) -> Iterator[JobFact]:
     window = crash_window(evidence)
     seen = set()
     for event in sort_by_time(evidence.log):
-        if event.gravity is not Gravity.DISTRIBUTED or not window.has(event.at):
+        if event.gravity is not Gravity.DISTRIBUTED or not window.has(event):
             continue
         whom, peer = _ends(evidence, event)
         key = whom, peer, event.code
@@ -172,7 +172,7 @@ def peer_node(evidence: JobEvidence, peer: str) -> str:
         return ""
     if peer.startswith("rank "):
         return evidence.ranks.node_of(int(peer[5:])) if peer[5:].isdecimal() else ""
-    return evidence.ranks.node_named(peer) or evidence.ranks.node_named(peer.partition(".")[0])
+    return evidence.ranks.node_named(peer)
 
 
 def _report(evidence: JobEvidence, event: LogEvent, peer: Whom | None) -> str:
@@ -242,7 +242,7 @@ def _is_repeated(evidence: JobEvidence) -> bool:
     counts = Counter(
         (event.node, event.detail)
         for event in evidence.log
-        if event.rank is None and event.gravity in OWN and window.has(event.at)
+        if event.rank is None and event.gravity in OWN and window.has(event)
         if event.collector is Collector.TRAINING_LOG
     )
     return any(count > 1 for count in counts.values())

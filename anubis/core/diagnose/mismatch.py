@@ -123,7 +123,7 @@ def _logged_mismatches(hearing: Hearing) -> Iterator[JobFact]:
     the fact does not blame it."""
     window = crash_window(hearing.evidence)
     for event in hearing.evidence.log:
-        if event.gravity is Gravity.MISMATCH and window.has(event.at):
+        if event.gravity is Gravity.MISMATCH and window.has(event):
             speaker = "a rank" if event.rank is None else f"rank {event.rank}"
             yield _fact(event.code, f"{speaker}: {event.text}")
 

@@ -9,7 +9,7 @@ others are stuck themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -101,12 +101,26 @@ class Waiting:
     def open_calls(self) -> Mapping[int, Call]:
         """First unfinished operation of each rank, by the order of launches."""
         first: dict[int, Call] = {}
-        for call in self.calls:
-            if self._is_open(call):
-                earlier = first.setdefault(call.rank, call)
-                if _order(call) < _order(earlier):
-                    first[call.rank] = call
+        for call in self._unfinished:
+            earlier = first.setdefault(call.rank, call)
+            if _order(call) < _order(earlier):
+                first[call.rank] = call
         return first
+
+    @cached_property
+    def _unfinished(self) -> list[Call]:
+        return [call for call in self.calls if self._is_open(call)]
+
+    @cached_property
+    def open_messages(self) -> Mapping[int, tuple[Call, ...]]:
+        """Sends and receives of each rank that were launched together with its first unfinished
+        operation, if that is one of them."""
+        messages: dict[int, tuple[Call, ...]] = {}
+        for call in self._unfinished:
+            first = self.open_calls[call.rank]
+            if call.point_to_point and first.point_to_point and _place(call) == _place(first):
+                messages[call.rank] = (*messages.get(call.rank, ()), call)
+        return messages
 
     def _is_open(self, call: Call) -> bool:
         if call.state is CallState.FINISHED:
@@ -121,7 +135,7 @@ class Waiting:
     def _waits(self, rank: int) -> Iterator[Wait]:
         if (call := self.open_calls.get(rank)) is not None:
             if call.point_to_point:
-                yield self._pair_wait(call)
+                yield self._pair_wait(self.open_messages[rank])
             else:
                 yield self._group_wait(rank, call.communicator, call.sequence, call.operation)
             return
@@ -137,10 +151,28 @@ class Waiting:
             own.setdefault(advance.rank, []).append(advance)
         return own
 
-    def _pair_wait(self, call: Call) -> Wait:
+    def _pair_wait(self, messages: Sequence[Call]) -> Wait:
+        """Wait in messages that were launched together. Some of them may have arrived, so the one
+        counts whose peer is known to hold it up."""
+        waits = [self._message_wait(call) for call in messages]
+        return max(waits, key=lambda wait: (bool(wait.late), self._is_for_idle(wait)))
+
+    def _is_for_idle(self, wait: Wait) -> bool:
+        """Return whether a rank waits for one that waits for nothing itself."""
+        return any(
+            self.open_calls.get(rank) is None
+            and all(seen.enqueued <= seen.completed for seen in self._own.get(rank, ()))
+            for rank in wait.blockers
+        )
+
+    def _message_wait(self, call: Call) -> Wait:
+        """Wait in a message: for a peer that did not come to it, or that came to it and, unlike
+        this rank, did not begin."""
         peer = frozenset(() if call.peer is None else (call.peer,))
-        met = None if call.peer is None else self.open_calls.get(call.peer)
-        has_come = met is not None and met.point_to_point and met.peer == call.rank
+        ends = [call, *self._other_ends(call)]
+        has_come = len(ends) > 1
+        late = frozenset(end.rank for end in ends if end.state is not CallState.STARTED)
+        late = late if has_come and len(late) == 1 else NOBODY
         return Wait(
             rank=call.rank,
             communicator=call.communicator,
@@ -150,14 +182,24 @@ class Waiting:
             peer=call.peer,
             absent=NOBODY if has_come else peer & self.recorded_ranks,
             unrecorded=peer - self.recorded_ranks,
-            elsewhere=peer if has_come else NOBODY,
+            elsewhere=late - {call.rank},
+            late=late,
         )
+
+    def _other_ends(self, call: Call) -> list[Call]:
+        """The peer's unfinished receive of what this rank sends, or the reverse."""
+        messages = self.open_messages.get(-1 if call.peer is None else call.peer, ())
+        return [
+            end
+            for end in messages
+            if end.peer == call.rank and ("send" in end.operation) != ("send" in call.operation)
+        ][:1]
 
     def _group_wait(self, rank: int, communicator: str, sequence: int, operation: str) -> Wait:
         progress = self.progress.get(communicator, {})
         members = self.members.get(communicator, NOBODY) | {rank}
         absent = frozenset(member for member in progress if progress[member].enqueued < sequence)
-        unrecorded = members - progress.keys() - {rank}
+        unrecorded = members - self.recorded_ranks - {rank}
         ended = frozenset(member for member in progress if progress[member].completed >= sequence)
         late = elsewhere = NOBODY
         if not absent and not unrecorded:
@@ -200,14 +242,16 @@ class Waiting:
     @cached_property
     def roots(self) -> tuple[Root, ...]:
         """Ranks that hold up the others; none if they are no minority, because then the fault is
-        not theirs. A rank without a record counts only if no other rank is known to hold up the
-        job."""
+        not theirs, nor if most other ranks wait for nothing either, because then the job does not
+        wait. A rank without a record counts only if no other rank is known to hold up the job."""
         stuck = {root.rank: root for root in self._stuck()}
         idle = {root.rank: root for root in self._idle() if root.rank not in stuck}
         recorded = {rank: root for rank, root in idle.items() if root.has_record}
         roots = {**recorded, **stuck} or idle
         few = len(roots) == 1 or 2 * len(roots) < len(self.ranks)
-        return tuple(roots[rank] for rank in sorted(roots)) if few else ()
+        at_ease = [rank for rank in self.recorded_ranks - roots.keys() if not self.waits[rank]]
+        waits = 2 * len(at_ease) < len(self.ranks)
+        return tuple(roots[rank] for rank in sorted(roots)) if few and waits else ()
 
     @cached_property
     def half_met(self) -> Wait | None:
@@ -265,6 +309,10 @@ class Waiting:
             for waiter in waits
             if (waiter.communicator, waiter.sequence) == (wait.communicator, wait.sequence)
         )
+
+
+def _place(call: Call) -> tuple[str, int]:
+    return call.communicator, call.sequence
 
 
 def _order(call: Call) -> tuple[float, int]:

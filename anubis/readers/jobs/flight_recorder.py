@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import written_at
 from anubis.readers.jobs.plain_pickle import plain_values
 from anubis.readers.jobs.ranks import NamedGroup, pipeline_stages
-from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
+from anubis.readers.jobs.trace_reader import MOST_RANKS, Broken, TraceReader
 from anubis.text.files import json_value, read_bytes
 
 MOST_BYTES = 64 << 20  # of one dump
@@ -92,31 +92,33 @@ class FlightDump:
 def read_dumps(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
     """Read all dumps of a folder. One that cannot be read is a gap; if none can, that is an
     error."""
+    files, broken = _files(folder), Broken()
     dumps: dict[int, FlightDump] = {}
     written: dict[int, float] = {}
-    broken: list[str] = []
-    for rank, path in _files(folder):
-        try:
-            if rank in dumps:
-                raise EvidenceError(f'"{path}": there is another dump of rank {rank}')
-            dumps[rank] = parse_dump(read_bytes(path, EvidenceError, limit=MOST_BYTES), f'"{path}"')
-            written[rank] = written_at(path)
-        except EvidenceError as cause:
-            broken.append(str(cause))
+    for path, dump in broken.read(files, _read):
+        rank = files[path]
+        if rank in dumps:
+            broken.reasons.append(f"rank {rank} has two dumps: the later one counts")
+        if rank not in dumps or _last_launch(dump) > _last_launch(dumps[rank]):
+            dumps[rank], written[rank] = dump, written_at(path)
     if not dumps:
         expected = "expected files such as nccl_trace_rank_0 or _dump_0"
-        raise EvidenceError(broken[0] if broken else f'"{folder}" has no dumps: {expected}')
-    last = {rank: _last_launch(dump) for rank, dump in dumps.items()}
-    newest = {rank: moment for rank, moment in last.items() if moment is not None}
+        raise broken.error(f'"{folder}" has no dumps: {expected}')
+    newest = {rank: at for rank, dump in dumps.items() if (at := _last_launch(dump))}
     earlier = earlier_ranks(newest, _timeouts(dumps.values()))
     if earlier:
-        broken.append(f"{_dumps_of(earlier)} left out: of an earlier run")
+        broken.reasons.append(f"{_dumps_of(earlier)} left out: of an earlier run")
     if busy := busy_ranks(newest, written) - earlier:
         raise EvidenceError(
             f"{_dumps_of(busy)} written seconds after a launch: the job did not stand still then"
         )
     now = {rank: dump for rank, dump in dumps.items() if rank not in earlier}
-    return _check_one_moment(evidence_of(now, job=job, at=at, expected=earlier, broken=broken))
+    gaps = broken.gaps(Collector.CALLS)
+    return _check_one_moment(evidence_of(now, job=job, at=at, expected=earlier, gaps=gaps))
+
+
+def _read(path: Path) -> tuple[Path, FlightDump]:
+    return path, parse_dump(read_bytes(path, EvidenceError, limit=MOST_BYTES), f'"{path}"')
 
 
 def _check_one_moment(evidence: JobEvidence) -> JobEvidence:
@@ -136,23 +138,25 @@ def _dumps_of(ranks: frozenset[int]) -> str:
     return f"the {dumps} of {rank_list(sorted(ranks))} {were}"
 
 
-def _last_launch(dump: FlightDump) -> float | None:
-    return max((call.launched for call in dump.calls if call.launched is not None), default=None)
+def _last_launch(dump: FlightDump) -> float:
+    """Return the time of the last launch; 0 if none is recorded."""
+    return max((call.launched for call in dump.calls if call.launched is not None), default=0.0)
 
 
 def _timeouts(dumps: Iterable[FlightDump]) -> Iterator[float]:
     return (call.timeout_s for dump in dumps for call in dump.calls if call.timeout_s is not None)
 
 
-def _files(folder: Path) -> list[tuple[int, Path]]:
+def _files(folder: Path) -> dict[Path, int]:
+    """Return the files of dumps and their ranks."""
     try:
         paths = sorted(path for path in folder.iterdir() if path.is_file())
     except OSError as cause:
         raise EvidenceError(f'cannot read "{folder}": {cause.strerror}') from None
-    files = [(int(match[1]), path) for path in paths if (match := _RANK.search(path.name))]
+    files = {path: int(match[1]) for path in paths if (match := _RANK.search(path.name))}
     if len(files) > MOST_FILES:
         raise EvidenceError(f'"{folder}" has {len(files):,} dumps, at most {MOST_FILES:,} are read')
-    return sorted(files)
+    return files
 
 
 def parse_dump(data: bytes, where: str) -> FlightDump:
@@ -294,12 +298,11 @@ def evidence_of(
     job: str = "",
     at: float = 0.0,
     expected: Iterable[int] = (),
-    broken: Sequence[str] = (),
+    gaps: Mapping[Collector, str] | None = None,
 ) -> JobEvidence:
     """Return the evidence in dumps; `expected`: ranks of the job, including those that left no
     dump."""
     reading = _Reading(dumps, frozenset((*dumps, *expected)))
-    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
     calls = tuple(reading.calls())
     transfers = tuple(recorded_transfers(calls))
     met = {Collector.PROGRESS, Collector.CALLS, *([Collector.TRANSFERS] if transfers else [])}
@@ -307,7 +310,7 @@ def evidence_of(
         job=job,
         at=at,
         collectors=frozenset(met),
-        gaps={Collector.CALLS: f"{broken[0]}{more}"} if broken else {},
+        gaps=gaps or {},
         advances=tuple(reading.advances()),
         calls=calls,
         transfers=transfers,
@@ -366,18 +369,20 @@ class _Reading:
         return variants
 
     def _communicator(self, rank: int, group: GroupKey) -> str:
+        return self._communicator_of(group, self.members[rank, group])
+
+    def _communicator_of(self, group: GroupKey, members: Sequence[int]) -> str:
         """Name a communicator; several groups that ranks made by themselves may share a name."""
         name, description = group
         plain = description if description == DEFAULT else f"{description} {name}".strip()
-        if len(self._variants[group]) == 1:
-            return plain
-        return f"{plain} from rank {self.members[rank, group][0]}"
+        return plain if len(self._variants[group]) == 1 else f"{plain} from rank {members[0]}"
 
     def advances(self) -> Iterator[Advance]:
         for rank, dump in self.dumps.items():
             recorded: dict[GroupKey, list[RecordedCall]] = {}
             for call in dump.calls:
                 recorded.setdefault(_key(call), []).append(call)
+            counted_groups: set[GroupKey] = set()
             for number, group in self.groups[rank].items():
                 if calls := recorded.get(group):
                     counted = _count_calls(calls)
@@ -386,6 +391,7 @@ class _Reading:
                     counted = status.enqueued, status.completed, status.started, ""
                 else:
                     continue
+                counted_groups.add(group)
                 enqueued, completed, started, operation = counted
                 yield Advance(
                     rank=rank,
@@ -395,6 +401,26 @@ class _Reading:
                     completed=completed,
                     started=started,
                     operation=operation,
+                )
+            if not dump.calls and not any(seen.enqueued for seen in dump.status.values()):
+                yield from self._nothing_launched(rank, dump, counted_groups)
+
+    def _nothing_launched(
+        self, rank: int, dump: FlightDump, counted: set[GroupKey]
+    ) -> Iterator[Advance]:
+        """Yield that a rank has come to no collective of its groups, nor to those of all ranks."""
+        named = {(group.name, group.description) for group in dump.groups}
+        used = {group for own in self.groups.values() for group in own.values()}
+        of_all = {group for group in used if group[1] == DEFAULT}
+        for group in sorted((named & used | of_all) - counted):
+            members = next(members for (_, key), members in self.members.items() if key == group)
+            if rank in members or group in of_all:
+                yield Advance(
+                    rank=rank,
+                    communicator=self._communicator_of(group, members),
+                    members=members,
+                    enqueued=0,
+                    completed=0,
                 )
 
     def calls(self) -> Iterator[Call]:
@@ -484,23 +510,15 @@ def _whole(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
             if not (call.is_pair and _place(call) in single):
                 yield call
         elif call.is_pair:
-            finished = all_of_them.state is CallState.FINISHED
-            yield call if not finished else _end_with(call, all_of_them)
+            yield _as_far_as(call, all_of_them)
 
 
 def _place(call: RecordedCall) -> tuple[str, bool, int]:
     return call.group, call.is_pair, call.pair if call.is_pair else call.collective
 
 
-def _end_with(call: RecordedCall, with_them: RecordedCall) -> RecordedCall:
-    return RecordedCall(
-        **{
-            **call.__dict__,
-            "state": CallState.FINISHED,
-            "finished": with_them.finished,
-            "took_s": with_them.took_s,
-        }
-    )
+def _as_far_as(call: RecordedCall, together: RecordedCall) -> RecordedCall:
+    return replace(call, state=together.state, finished=together.finished, took_s=together.took_s)
 
 
 def _peer(call: RecordedCall, members: Sequence[int]) -> int | None:

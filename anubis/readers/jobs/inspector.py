@@ -16,6 +16,8 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -25,7 +27,7 @@ from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import read_lines
 from anubis.readers.jobs.ranks import Membership, job_ranks
-from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
+from anubis.readers.jobs.trace_reader import MOST_RANKS, Broken, TraceReader
 from anubis.text.files import json_value
 
 MOST_FILES = 20_000  # one for each rank
@@ -60,20 +62,18 @@ class EndedCollective:
 
 def read_inspector(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
     """Read all files of a folder, or one file for all."""
-    ended: list[EndedCollective] = []
-    broken: list[str] = []
-    files = _files(path)
+    files, broken = _files(path), Broken()
     limit = min(MOST_LINES, max(FEWEST_LINES, MOST_COLLECTIVES // max(1, len(files))))
-    for file in files:
-        try:
-            lines = deque(read_lines(file, longest=LONGEST, most_bytes=MOST_BYTES), maxlen=limit)
-            ended.extend(parse_inspector(lines, f'"{file}"'))
-        except EvidenceError as cause:
-            broken.append(str(cause))
+    ended = [*chain.from_iterable(broken.read(files, partial(_read, limit=limit)))]
     if not ended:
         expected = "expected files of NCCL Inspector such as host-pid123.log, timed by the device"
-        raise EvidenceError(broken[0] if broken else f'"{path}" has no lines, {expected}')
-    return evidence_of(ended, f'"{path}"', job=job, at=at, broken=broken)
+        raise broken.error(f'"{path}" has no lines, {expected}')
+    return evidence_of(ended, f'"{path}"', job=job, at=at, gaps=broken.gaps(Collector.STEPS))
+
+
+def _read(file: Path, limit: int) -> list[EndedCollective]:
+    lines = deque(read_lines(file, longest=LONGEST, most_bytes=MOST_BYTES), maxlen=limit)
+    return parse_inspector(lines, f'"{file}"')
 
 
 def _files(path: Path) -> list[Path]:
@@ -162,7 +162,7 @@ def evidence_of(
     *,
     job: str = "",
     at: float = 0.0,
-    broken: Sequence[str] = (),
+    gaps: Mapping[Collector, str] | None = None,
 ) -> JobEvidence:
     shared = sorted(_shared_collectives(_last_run(ended)), key=lambda collective: collective.at)
     steps = tuple(_step_times(shared))
@@ -171,12 +171,11 @@ def evidence_of(
             f"{where}: {len(ended):,} collectives, and no {PARTS * FEWEST_IN_PART} that all"
             f" ranks of a communicator recorded: no rank can be compared"
         )
-    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
     return JobEvidence(
         job=job,
         at=at,
         collectors=frozenset({Collector.STEPS, Collector.TRANSFERS}),
-        gaps={Collector.STEPS: f"{broken[0]}{more}"} if broken else {},
+        gaps=gaps or {},
         steps=steps,
         transfers=tuple(collective.transfer for collective in shared),
         progress=tuple(_progress(_last_run(ended))),

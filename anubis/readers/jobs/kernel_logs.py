@@ -1,52 +1,31 @@
-"""Kernel logs of a job's nodes, as events: the output of `dmesg`, `journalctl -k` or /dev/kmsg.
+"""Kernel logs of a job's nodes, as events.
 
-The table of classes says what a line means. If lines give only seconds since the start of the node,
-or since the line before, or no time at all, it is not known when they were written. A line without
-any mark of a kernel log counts only if a class recognises it; how many did not is told.
+The table of classes says what a line means. Of a line that gives neither its date nor the time
+since the start of its node it is unknown when it was written. A line without any mark of a kernel
+log counts only if a class recognises it; how many did not is told.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
+from functools import partial
 from pathlib import Path
 
 from anubis.core.diagnose.classes import ErrorClasses, Recognised
 from anubis.core.diagnose.evidence import Collector, JobEvidence, LogEvent, RankMap
-from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
-from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, time_of, written_at
-from anubis.readers.jobs.trace_reader import TraceReader
+from anubis.readers.jobs.kernel_lines import KernelLine, StartClock, kernel_lines
+from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, written_at
+from anubis.readers.jobs.trace_reader import Broken, TraceReader
 
-KMSG = re.compile(r"^\d+,\d+,\d+,[^;]*;(.*)$")
-# seconds since the start of the node, or (`dmesg --show-delta`, `--reltime`) since the line before
-SINCE_START = re.compile(
-    r"^(?:\w+ *:\w+ *: )?\[(?: *\d+\.\d+(?: *< *\d+\.\d+>)?|< *\d+\.\d+>| *\+\d+\.\d+|"
-    r"\w{3} ?\d{1,2} \d\d:\d\d)\](?:\[[^\]]*\])? ?(.*)$"
-)
-WITH_DATE = re.compile(
-    r"^(?:\w+ *:\w+ *: )?\[\w{3} \w{3} +\d+ [\d:]+ \d{4}(?: *< *\d+\.\d+>)?\] ?(.*)$"
-)
-JOURNAL = re.compile(
-    r"^(?:\d{4}-\d\d-\d\dT\S+|\w{3} +\d+ [\d:]+) (?:(\S+) (\S+?)(?:\[\d+\])?: )?"
-    r"(?:\[ *\d+\.\d+\] ?)?(.*)$"
-)
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F:]+)[^)]*\): (\d{1,6})(.*)")
 NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})")
 LONGEST_SHOWN = 240  # characters of a line
 FIRST, LAST = 20, 80  # events of one kind and device that are kept of a node
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelLine:
-    message: str
-    at: float | None = None
-    host: str = ""
-    is_marked: bool = True  # it has the mark of a kernel log
 
 
 def read_kernel(
@@ -54,16 +33,14 @@ def read_kernel(
 ) -> JobEvidence:
     """Read a file, or a folder of files that are named after nodes, or are in folders that are."""
     nodes = tuple(dict.fromkeys(ranks.nodes.values()))
+    files, broken = log_files(path), Broken()
     events: list[LogEvent] = []
     seen: set[str] = set()
-    files = log_files(path)
     lines, dropped = 0, 0
-    for file in files:
+    for file, reader, events_of_file in broken.read(files, partial(_read, classes, zone)):
         node = node_of_file(file, path, nodes)
         if not node and len(nodes) == len(files) == 1:
             node = nodes[0]
-        reader = _Lines(about=written_at(file), zone=zone)
-        events_of_file = parse_kernel(reader.read(read_lines(file), classes), classes)
         lines, dropped = lines + reader.count, dropped + reader.dropped
         for event in events_of_file:
             owner = node or ranks.node_named(event.node)
@@ -72,15 +49,25 @@ def read_kernel(
             events.append(replace(event, node=owner))
         seen |= {node} if node else {ranks.node_named(host) for host in reader.hosts}
     if not lines:
-        raise EvidenceError(f'"{path}" has no line of a kernel log')
+        raise broken.error(f'"{path}" has no line of a kernel log')
+    if dropped:
+        broken.reasons.append(_dropped(dropped, lines))
     return JobEvidence(
         job="",
         at=0.0,
         collectors=frozenset({Collector.KERNEL_LOG}),
-        gaps={Collector.KERNEL_LOG: _dropped(dropped, lines)} if dropped else {},
+        gaps=broken.gaps(Collector.KERNEL_LOG),
         log=tuple(events),
         unread=frozenset(nodes) - seen,
     )
+
+
+def _read(
+    classes: ErrorClasses, zone: tzinfo, file: Path
+) -> tuple[Path, _Lines, tuple[LogEvent, ...]]:
+    reader = _Lines(about=written_at(file), zone=zone)
+    messages = reader.read(read_lines(file), classes)
+    return file, reader, parse_kernel(messages, classes, reader.about)
 
 
 def _dropped(count: int, lines: int) -> str:
@@ -103,60 +90,25 @@ class _Lines:
     hosts: set[str] = field(default_factory=set)
 
     def read(self, lines: Iterable[str], classes: ErrorClasses) -> Iterator[KernelLine]:
-        for line in lines:
-            for entry in kernel_lines(line, self.about, self.zone):
-                if not entry.is_marked and _recognise(entry.message, classes)[0] is None:
-                    self.dropped += 1
-                    continue
-                self.count += 1
-                if entry.host:
-                    self.hosts.add(entry.host)
-                yield entry
+        for line in kernel_lines(lines, self.about, self.zone):
+            if not line.is_marked and _recognise(line.message, classes)[0] is None:
+                self.dropped += 1
+                continue
+            self.count += 1
+            if line.host:
+                self.hosts.add(line.host)
+            yield line
 
 
-def kernel_lines(line: str, about: float, zone: tzinfo = UTC) -> Iterator[KernelLine]:
-    """Yield the messages of the kernel in one line of a file: none, one, or several that one record
-    holds."""
-    if not line.strip():
-        return
-    if line.startswith("{"):
-        yield from _parse_json(line)
-        return
-    if match := KMSG.match(line):
-        for message in re.split(r"\\x0a|\\n", match[1]):
-            yield KernelLine(message=message)
-    elif match := SINCE_START.match(line):
-        yield KernelLine(message=match[1])
-    elif match := WITH_DATE.match(line):
-        yield KernelLine(message=match[1], at=time_of(line, about, zone))
-    elif match := JOURNAL.match(line):
-        host, tag, message = match[1] or "", match[2] or "kernel", match[3]
-        if tag == "kernel":
-            yield KernelLine(message=message, at=time_of(line, about, zone), host=host)
-    else:  # a line that follows the first of its record, or `dmesg --notime`
-        yield KernelLine(message=line.strip(), is_marked="NVRM:" in line)
-
-
-def _parse_json(line: str) -> Iterator[KernelLine]:
-    """Parse a line of `journalctl -o json`. A message with odd bytes is a list of numbers there."""
-    try:
-        record = json.loads(line)
-        message = record.get("MESSAGE", "")
-        if isinstance(message, list):
-            message = bytes(message).decode(errors="replace")
-        at = int(record["__REALTIME_TIMESTAMP"]) / 1e6 if "__REALTIME_TIMESTAMP" in record else None
-    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
-        return
-    if record.get("_TRANSPORT", "kernel") == "kernel" and isinstance(message, str):
-        for text in message.splitlines():
-            yield KernelLine(message=text, at=at, host=str(record.get("_HOSTNAME", "")))
-
-
-def parse_kernel(lines: Iterable[KernelLine], classes: ErrorClasses) -> tuple[LogEvent, ...]:
-    """Return the first and the last events of each kind and device."""
-    kept = _Kept()
+def parse_kernel(
+    lines: Iterable[KernelLine], classes: ErrorClasses, written: float
+) -> tuple[LogEvent, ...]:
+    """Return the first and the last events of each kind and device. `written`: when the file
+    was."""
+    kept, clock = _Kept(), StartClock(written)
     gpu = ""
     for line in lines:
+        start = clock.observe(line)
         if match := NAMED_GPU.search(line.message):
             gpu = match[1].lower()
         recognised, device = _recognise(line.message, classes)
@@ -164,20 +116,38 @@ def parse_kernel(lines: Iterable[KernelLine], classes: ErrorClasses) -> tuple[Lo
             continue
         if not device and recognised.kind.code == "gpu-fallen-off":
             device = gpu
-        kept.add(
-            LogEvent(
-                collector=Collector.KERNEL_LOG,
-                code=recognised.kind.code,
-                gravity=recognised.gravity,
-                text=escape_line(line.message)[:LONGEST_SHOWN],
-                node=line.host,
-                at=line.at,
-                peer=recognised.parts.get("peer", ""),
-                device=device,
-                detail=recognised.kind.code,
-            )
-        )
-    return kept.events
+        kept.add(_Seen(line=line, start=start, recognised=recognised, device=device))
+    return tuple(_event(seen, clock) for seen in kept.events)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """A line that a class recognises. It is dated once its file was read to the end."""
+
+    line: KernelLine
+    start: int
+    recognised: Recognised
+    device: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.line.host, self.recognised.kind.code, self.device
+
+
+def _event(seen: _Seen, clock: StartClock) -> LogEvent:
+    at, by = clock.date(seen.line, seen.start)
+    return LogEvent(
+        collector=Collector.KERNEL_LOG,
+        code=seen.recognised.kind.code,
+        gravity=seen.recognised.gravity,
+        text=escape_line(seen.line.message)[:LONGEST_SHOWN],
+        node=seen.line.host,
+        at=at,
+        by=by,
+        peer=seen.recognised.parts.get("peer", ""),
+        device=seen.device,
+        detail=seen.recognised.kind.code,
+    )
 
 
 def _recognise(message: str, classes: ErrorClasses) -> tuple[Recognised | None, str]:
@@ -189,24 +159,23 @@ def _recognise(message: str, classes: ErrorClasses) -> tuple[Recognised | None, 
 
 class _Kept:
     def __init__(self) -> None:
-        self._first: dict[tuple[str, str, str], list[tuple[int, LogEvent]]] = {}
-        self._last: dict[tuple[str, str, str], deque[tuple[int, LogEvent]]] = {}
+        self._first: dict[tuple[str, str, str], list[tuple[int, _Seen]]] = {}
+        self._last: dict[tuple[str, str, str], deque[tuple[int, _Seen]]] = {}
         self._count = 0
 
-    def add(self, event: LogEvent) -> None:
+    def add(self, seen: _Seen) -> None:
         self._count += 1
-        key = event.node, event.code, event.device
-        first = self._first.setdefault(key, [])
+        first = self._first.setdefault(seen.key, [])
         if len(first) < FIRST:
-            first.append((self._count, event))
+            first.append((self._count, seen))
         else:
-            self._last.setdefault(key, deque(maxlen=LAST)).append((self._count, event))
+            self._last.setdefault(seen.key, deque(maxlen=LAST)).append((self._count, seen))
 
     @property
-    def events(self) -> tuple[LogEvent, ...]:
+    def events(self) -> tuple[_Seen, ...]:
         kept = [entry for entries in self._first.values() for entry in entries]
         kept += [entry for entries in self._last.values() for entry in entries]
-        return tuple(event for _, event in sorted(kept, key=lambda entry: entry[0]))
+        return tuple(seen for _, seen in sorted(kept, key=lambda entry: entry[0]))
 
 
 TRACE = TraceReader(

@@ -14,11 +14,12 @@ from anubis.core.diagnose.evidence import Collector, JobEvidence
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.step_tables import WHOLE, TraceSpan, gaps_of, read_step_table, step_times
-from anubis.readers.jobs.trace_reader import TraceReader
+from anubis.readers.jobs.trace_reader import Broken, TraceReader
 from anubis.text.files import json_value, read_text
 
 MOST_RANKS = 4096  # traces are large
 WORK = "work"
+RANK = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 KERNEL = re.compile(r"nccl(?:Dev)?Kernel", re.IGNORECASE)
 CALL = re.compile(r"(?:gloo|nccl):")
@@ -26,26 +27,36 @@ OPERATION = re.compile(r"aten::|enumerate\(DataLoader\)")
 
 
 def read_traces(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
-    """Read all traces of a folder: `*.json`, gzipped or not."""
+    """Read all traces of a folder: `*.json`, gzipped or not. One that cannot be read is a gap; if
+    none can, that is an error."""
     try:
         paths = sorted(path for path in folder.iterdir() if ".json" in path.suffixes)
     except OSError as cause:
         raise EvidenceError(f'cannot read "{folder}": {cause.strerror}') from None
     spans: dict[tuple[int, int], list[TraceSpan]] = {}
-    for path in paths[:MOST_RANKS]:
-        spans.update(parse_trace(read_text(path, EvidenceError), f'"{path}"'))
+    broken = Broken()
+    for of_file in broken.read(paths[:MOST_RANKS], _read):
+        spans.update(of_file)
     if not spans:
-        raise EvidenceError(f'"{folder}" has no traces with steps, expected *.json of a profiler')
+        raise broken.error(f'"{folder}" has no traces with steps, expected *.json of a profiler')
     return JobEvidence(
         job=job,
         at=at,
         collectors=frozenset({Collector.STEPS}),
         steps=(steps := tuple(step_times(spans, {}))),
-        gaps=gaps_of(steps),
+        gaps={**gaps_of(steps), **broken.gaps(Collector.STEPS)},
     )
 
 
-def parse_trace(text: str, where: str) -> dict[tuple[int, int], list[TraceSpan]]:
+def _read(path: Path) -> dict[tuple[int, int], list[TraceSpan]]:
+    named = RANK.search(path.name)
+    rank = int(named[1]) if named else None
+    return parse_trace(read_text(path, EvidenceError), f'"{path}"', rank)
+
+
+def parse_trace(
+    text: str, where: str, rank_of_file: int | None = None
+) -> dict[tuple[int, int], list[TraceSpan]]:
     """Return spans by rank and step: the step itself, and the communication within it."""
     try:
         document = json_value(text)
@@ -55,9 +66,9 @@ def parse_trace(text: str, where: str) -> dict[tuple[int, int], list[TraceSpan]]
     if not isinstance(events, list):
         raise EvidenceError(f"{where} is no trace of a profiler: it has no list of traceEvents")
     information = document.get("distributedInfo")
-    rank = information.get("rank") if isinstance(information, dict) else None
+    rank = information.get("rank") if isinstance(information, dict) else rank_of_file
     if type(rank) is not int or not 0 <= rank < 1_000_000:
-        raise EvidenceError(f"{where}: its distributedInfo names no rank")
+        raise EvidenceError(f"{where}: neither its distributedInfo nor its name states a rank")
     named = list(_spans(events))
     on_device = list(_spans(event for event in events if _is_kernel(event)))
     kernels = [span for span in named if KERNEL.search(span.operation)]

@@ -90,8 +90,7 @@ class LauncherWords:
                 yield Exit(rank=rank, signal=SIGNALS[match[3]])
 
     def _is_on(self, rank: int, host: str) -> bool:
-        node = self.ranks.node_named(host) or self.ranks.node_named(host.partition(".")[0])
-        return not self.ranks.nodes or self.ranks.node_of(rank) == node
+        return not self.ranks.nodes or self.ranks.node_of(rank) == self.ranks.node_named(host)
 
 
 def _tasks(text: str) -> Iterator[int]:

@@ -157,7 +157,10 @@ class LiveLook:
     waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
     rests: Mapping[int, float] = field(default_factory=dict)  # ranks, and for how long
     sleeps: Mapping[int, int] = field(default_factory=dict)  # ranks, and how often they slept
+    moved_bytes: Mapping[int, int] = field(default_factory=dict)  # of ranks, read and written
+    storing: tuple[int, ...] = ()  # ranks that read or write much: others may wait for them
     quiet_s: float = 0.0  # for so long nothing has moved
+    limit_s: float = STILL_S  # for so long it may pause
     rest_s: float = 0.0  # for so long its programs have rested, if that shows that it hangs
     hangs: bool = False
     counts: tuple[RankCount, ...] = ()  # how far ranks came while they were looked at
@@ -220,12 +223,15 @@ def watch_ranks(
                 waits=_known(ranks, processors.share),
                 rests=_known(ranks, processors.rest_s),
                 sleeps=_known(ranks, processors.sleeps),
+                moved_bytes=_known(ranks, processors.moved_bytes),
             )
             hangs = standstill.observe(evidence_of_looks([look])) is not None
             yield replace(
                 look,
                 quiet_s=standstill.quiet_s,
+                limit_s=standstill.limit_s,
                 rest_s=standstill.rest_s,
+                storing=standstill.storing,
                 hangs=hangs,
                 counts=standstill.counts,
                 fresh_s=standstill.fresh_s,
@@ -368,10 +374,13 @@ def hang_together(looks: Sequence[LiveLook]) -> bool:
     their ranks rest."""
     if len(looks) == 1:
         return looks[0].hangs
+    if any(look.storing for look in looks):
+        return False
     evidence = evidence_of_looks(looks)
     waits = any(advance.enqueued > advance.completed for advance in evidence.advances)
     is_out = any(process.pulse is not Pulse.ANSWERS for process in evidence.processes)
-    if (waits or is_out) and all(look.quiet_s >= STILL_S for look in looks):
+    is_still = all(look.hangs or look.quiet_s >= look.limit_s for look in looks)
+    if (waits or is_out) and is_still:
         return True
     moves = any(
         count.what == COLLECTIVES and count.is_fresh(look.at, look.fresh_s)
@@ -468,6 +477,7 @@ def _states(look: LiveLook) -> Iterator[ProcessState]:
             waits=look.waits.get(rank),
             rests_s=look.rests.get(rank),
             sleeps=look.sleeps.get(rank),
+            moved_bytes=look.moved_bytes.get(rank),
             blocked_in=answer.blocked_in,
             is_deaf=answer.pulse is Pulse.MUTE and not answer.trace,
         )

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from anubis.core.diagnose.evidence import Collector, JobEvidence
+from anubis.core.diagnose.hang import rank_list
 from anubis.core.diagnose.live_progress import LONGEST_STILL_S
 from anubis.core.errors import EvidenceError
 from anubis.readers.jobs.hook.sitecustomize import LAUNCHERS
@@ -29,7 +30,7 @@ from anubis.readers.jobs.live import (
     stall_of,
     watch_ranks,
 )
-from anubis.readers.jobs.trace_reader import TraceReader
+from anubis.readers.jobs.trace_reader import Broken, TraceReader
 from anubis.text.files import json_value, read_text, write_whole
 from anubis.text.reading import read
 
@@ -58,11 +59,19 @@ def write_live(place: Path, folder: Path) -> Path:
 
 def _observe_ranks(path: Path) -> JobEvidence:
     """Evidence of the ranks. If the job works, no rank counts as absent, only as late."""
-    looks = read_looks(look_files(path)) or [_observe(path, LIVE_S)]
+    files, broken = look_files(path), Broken()
+    now = time.time()  # wall clock: looks are dated by it
+    looks = read_looks(files, broken, now) if files else [_observe(path, LIVE_S)]
     evidence = evidence_of_looks(looks)
+    gaps = {**broken.gaps(Collector.PROCESSES), **evidence.gaps}
+    evidence = replace(evidence, gaps=gaps)
     if hang_together(looks):
         return replace(evidence, stall=stall_of(looks, evidence))
     at_work = frozenset({Collector.PROGRESS, Collector.CALLS})
+    storing = [rank for look in looks for rank in look.storing]
+    if storing and not evidence.gaps.get(Collector.PROGRESS):
+        why = f"{rank_list(storing)} read or write much: others may wait for that"
+        evidence = replace(evidence, gaps={**evidence.gaps, Collector.PROGRESS: why})
     return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
 
 
@@ -131,11 +140,22 @@ def look_files(place: Path) -> list[Path]:
         raise EvidenceError(f'cannot read "{place}": {cause.strerror}') from None
 
 
-def read_looks(files: Sequence[Path]) -> list[LiveLook]:
-    """Read looks that were taken at one time; files of an earlier request do not count."""
-    looks = [read_look(file) for file in files]
+def read_looks(files: Sequence[Path], broken: Broken, now: float) -> list[LiveLook]:
+    """Read looks that were taken at one time, at most one of each rank. Files of an earlier request
+    do not count, nor those of a machine whose clock is ahead, nor those of a machine whose ranks
+    were found on another one later."""
+    looks = [look for look in broken.read(files, read_look) if look.at <= now + TOGETHER_S]
     newest = max((look.at for look in looks), default=0.0)
-    return [look for look in looks if newest - look.at <= TOGETHER_S]
+    seen: set[int] = set()
+    kept = []
+    for look in sorted(looks, key=lambda look: look.at, reverse=True):
+        ranks = {answer.rank.rank for answer in look.answers}
+        if newest - look.at <= TOGETHER_S and not ranks & seen:
+            seen |= ranks
+            kept.append(look)
+    if not kept:
+        raise broken.error("the looks are of a time that is yet to come: a clock is wrong")
+    return kept
 
 
 def read_look(file: Path) -> LiveLook:

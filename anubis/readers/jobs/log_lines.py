@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import calendar
 import gzip
+import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -128,6 +129,11 @@ def written_at(path: Path) -> float:
 
 # --- when a line was written ---------------------------------------------------------------
 
+# of containers: `kubectl logs --timestamps`, and their files under /var/log/pods
+CONTAINER = re.compile(
+    r"^(\d{4}-\d\d-\d\dT[\d:]{8}(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) (?:std(?:out|err) [FP] )?(.*)$"
+)
+DOCKER = '{"log":'
 ISO = re.compile(
     r"(?P<day>\d{4}[-/]\d\d[-/]\d\d)[T _](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
     r"(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)(?![\d:]))?"
@@ -136,6 +142,12 @@ GLOG = re.compile(
     r"\b[IWEF](?P<month>\d{1,2})(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)(?P<part>\.\d+)?"
 )
 CTIME = re.compile(r"\w{3} (?P<month>\w{3}) +(?P<day>\d+) (?P<time>\d\d:\d\d:\d\d) (?P<year>\d{4})")
+AMERICAN = re.compile(
+    r"(?<!\d)(?P<first>\d\d)/(?P<second>\d\d)/(?P<year>\d{4}|\d\d) (?P<time>[\d:]{8})"
+)
+SINCE_1970 = re.compile(
+    r'[{,] ?"(?:ts|time|timestamp|created)" ?: ?"?(\d{10})(?:(\d{3})|(\.\d{1,9}))?\b'
+)
 SYSLOG = re.compile(r"^(?P<month>\w{3}) +(?P<day>\d{1,2}) (?P<time>\d\d:\d\d:\d\d)\b")
 MONTHS = {name: number for number, name in enumerate(calendar.month_abbr) if name}
 HEAD = 100  # letters in which a line says when it was written
@@ -154,6 +166,10 @@ def time_of(line: str, about: float, zone: tzinfo = UTC) -> float | None:
             return _recent(int(match["month"]), match, about, zone) + float(match["part"] or 0)
         if match := SYSLOG.search(head):
             return _recent(MONTHS[match["month"]], match, about, zone)
+        if match := AMERICAN.search(head):
+            return _american(match, about, zone)
+        if match := SINCE_1970.search(line):
+            return int(match[1]) + int(match[2] or 0) / 1e3 + float(match[3] or 0)
     except (ValueError, KeyError, OverflowError):
         return None
     return None
@@ -169,6 +185,18 @@ def _iso(match: re.Match[str], zone: tzinfo) -> float:
     return moment.timestamp() + float(f"0.{match['part'] or 0}")
 
 
+def _american(match: re.Match[str], about: float, zone: tzinfo) -> float | None:
+    """Return the last moment before a day after `about` that it may be: some write
+    the day first."""
+    year = int(match["year"]) % 100 + 2000
+    moments = []
+    for month, day in (("first", "second"), ("second", "first")):
+        if int(match[month]) <= 12:
+            moments.append(_moment(year, int(match[month]), match, zone, day=int(match[day])))
+    past = [moment for moment in moments if moment <= about + DAY_S]
+    return max(past, default=moments[0] if moments else None)
+
+
 def _recent(month: int, match: re.Match[str], about: float, zone: tzinfo) -> float:
     year = datetime.fromtimestamp(about, zone).year
     moments: Iterable[float] = (_moment(when, month, match, zone) for when in (year + 1, year))
@@ -176,11 +204,26 @@ def _recent(month: int, match: re.Match[str], about: float, zone: tzinfo) -> flo
     return _moment(year - 1, month, match, zone) if past is None else past
 
 
-def _moment(year: int, month: int, match: re.Match[str], zone: tzinfo) -> float:
+def _moment(
+    year: int, month: int, match: re.Match[str], zone: tzinfo, day: int | None = None
+) -> float:
     hours, minutes, seconds = map(int, match["time"].split(":"))
-    return datetime(
-        year, month, int(match["day"]), hours, minutes, seconds, tzinfo=zone
-    ).timestamp()
+    day = int(match["day"]) if day is None else day
+    return datetime(year, month, day, hours, minutes, seconds, tzinfo=zone).timestamp()
+
+
+def split_stamp(line: str) -> tuple[str, str]:
+    """Split a line of a container's log into the time that the container's engine wrote before it,
+    or beside it, and its text. Other lines have no such time."""
+    if line.startswith("20") and (match := CONTAINER.match(line)):
+        return match[1], match[2]
+    if line.startswith(DOCKER):
+        try:
+            record = json.loads(line)
+            return str(record.get("time", "")), str(record["log"]).rstrip("\r\n")
+        except (ValueError, KeyError, AttributeError, RecursionError):
+            pass
+    return "", line
 
 
 # --- whose log a file is -------------------------------------------------------------------

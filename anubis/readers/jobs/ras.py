@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import time_of
 from anubis.readers.jobs.ranks import JobProcess, Membership, job_ranks
-from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
+from anubis.readers.jobs.trace_reader import MOST_RANKS, Broken, TraceReader
 from anubis.text.files import json_value, read_text
 
 MOST_BYTES = 64 << 20  # of a file
@@ -65,16 +66,20 @@ def read_ras(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
     """Read a file of one report or of several, or a folder of such files in the order of their
     names."""
     files = _files(path) if path.is_dir() else [path]
-    reports = [
-        report
-        for file in files
-        for report in parse_ras(read_text(file, EvidenceError, limit=MOST_BYTES), f'"{file}"')
-    ]
+    broken = Broken()
+    reports = [*chain.from_iterable(broken.read(files, _read))]
+    if not reports:
+        raise broken.error(f'"{path}" has no reports of RAS')
     if all(report.taken for report in reports):
         reports.sort(key=lambda report: report.taken)
     if not reports[-1].size:
         raise EvidenceError(f'"{path}": RAS reports no communicators: the job had none left')
-    return evidence_of(reports, job=job, at=at)
+    evidence = evidence_of(reports, job=job, at=at)
+    return replace(evidence, gaps={**broken.gaps(Collector.PROCESSES), **evidence.gaps})
+
+
+def _read(file: Path) -> list[RasReport]:
+    return parse_ras(read_text(file, EvidenceError, limit=MOST_BYTES), f'"{file}"')
 
 
 def _files(folder: Path) -> list[Path]:

@@ -1,6 +1,6 @@
-"""What the kernel's scheduler counts of the processes of this machine: the time that they waited
-for a processor, which grows if others take it or if a limit is used up; for how long their main
-threads have rested; and how often they went to sleep."""
+"""What the kernel counts of the processes of this machine: the time that they waited for a
+processor, which grows if others take it or if a limit is used up; for how long their main threads
+have rested; how often they went to sleep; and how many bytes they read and wrote."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ SHORTEST_S = 8.0  # shares of a shorter time say little
 MOST_THREADS = 4096  # of a process
 MOST_CHILDREN = 64  # of a rank: workers that load data
 RESTING = 0.005  # share of the time that a resting program may run: it may look at a clock
+MOVED = ("rchar:", "wchar:")
 RESTING_SLEEPS = 1.0  # a second, that it may go to sleep again
 
 
@@ -27,6 +28,7 @@ class _Work:
     at: float
     ran_s: float
     sleeps: int
+    moved_bytes: int  # read and written, of files and pipes; 0 if the kernel does not tell
 
     def is_active_since(self, before: _Work | None) -> bool:
         if before is None:
@@ -77,6 +79,11 @@ class ProcessorWatch:
         work = self._work.get(rank)
         return None if work is None else work.sleeps
 
+    def moved_bytes(self, rank: int) -> int | None:
+        """Return how many bytes a rank and its children have read and written so far."""
+        work = self._work.get(rank)
+        return None if work is None else work.moved_bytes
+
 
 def _waited_s(pid: int) -> float | None:
     """Return how long a process has waited; None if it is gone, may not be read, or the kernel does
@@ -99,10 +106,20 @@ def _work_of(pid: int) -> _Work | None:
         sleeps = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
     except (OSError, ValueError, IndexError):
         return None
+    moved_bytes = _moved_bytes(pid)
     for child in islice(_children(pid), MOST_CHILDREN):
         with suppress(OSError, ValueError):  # it ended meanwhile
             ran_ns += _main_ran_ns(child)
-    return _Work(time.monotonic(), ran_ns / 1e9, sleeps)
+            moved_bytes += _moved_bytes(child)
+    return _Work(time.monotonic(), ran_ns / 1e9, sleeps, moved_bytes)
+
+
+def _moved_bytes(pid: int) -> int:
+    try:
+        lines = Path("/proc", str(pid), "io").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith(MOVED))
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _main_ran_ns(pid: int) -> int:

@@ -3,19 +3,23 @@ option, the key of the site's policy and the sentence about its absence are deri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import TypeVar
 
 from anubis.core.diagnose.classes import ErrorClasses
 from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap
+from anubis.core.errors import EvidenceError
 from anubis.core.watch.findings import Look
 from anubis.readers import jobs
 
+File = TypeVar("File")
+Read = TypeVar("Read")
 MOST_RANKS = 1_000_000  # ten times the largest jobs; a trace that claims more lies
 
 
@@ -39,6 +43,29 @@ class TraceReader:
     brings: tuple[Collector, ...]
     order: int  # of reading; about ranks and nodes, an earlier reader is believed first
     read: Callable[[Path, TraceContext], JobEvidence]  # raises an EvidenceError that says why
+
+
+@dataclass
+class Broken:
+    """Reasons why files of a collector could not be read. One of them hides no other file."""
+
+    reasons: list[str] = field(default_factory=list)
+
+    def read(self, files: Iterable[File], reader: Callable[[File], Read]) -> Iterator[Read]:
+        """Yield what is in each file that can be read."""
+        for file in files:
+            try:
+                yield reader(file)
+            except EvidenceError as cause:
+                self.reasons.append(str(cause))
+
+    def error(self, nothing: str) -> EvidenceError:
+        """Return the error if no file could be read, or if there was `nothing` in them."""
+        return EvidenceError(self.reasons[0] if self.reasons else nothing)
+
+    def gaps(self, collector: Collector) -> dict[Collector, str]:
+        more = f" (and {len(self.reasons) - 1} more)" if len(self.reasons) > 1 else ""
+        return {collector: f"{self.reasons[0]}{more}"} if self.reasons else {}
 
 
 @cache

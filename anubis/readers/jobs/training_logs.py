@@ -13,10 +13,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
+from anubis.core.amounts import DAY_S
 from anubis.core.diagnose.classes import ErrorClasses, Recognised
+from anubis.core.diagnose.critical import AROUND_S, WAITED_S
 from anubis.core.diagnose.evidence import (
     Advance,
     Collector,
@@ -26,12 +29,18 @@ from anubis.core.diagnose.evidence import (
     RankMap,
     Rise,
 )
-from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.launcher_words import MARKS, LauncherWords, exit_of
-from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, time_of, written_at
+from anubis.readers.jobs.log_lines import (
+    log_files,
+    node_of_file,
+    read_lines,
+    split_stamp,
+    time_of,
+    written_at,
+)
 from anubis.readers.jobs.task_labels import HEAD, REPEATED, LineLabel, split_line, task_labels
-from anubis.readers.jobs.trace_reader import TraceReader
+from anubis.readers.jobs.trace_reader import Broken, TraceReader
 
 TRACEBACK = "Traceback (most recent call last)"
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -66,6 +75,12 @@ RESTARTS = "will restart worker group"
 LAUNCHER = re.compile(r"[/<](?:torch/distributed/|frozen runpy|torchrun\b)|bin/torchrun")
 OF_LAUNCHER = re.compile(r"^[IWE]\d{4} .{1,60}torch/distributed/(?:elastic|run)")
 STEP = re.compile(r"(?<![a-z])(?:step|iter|iteration)s?\b[\"']?[ \t=:#\[]{0,4}(\d{1,12})\b", re.I)
+# what counts while nothing moves
+WAITING = re.compile(
+    r"\b(?:waiting|retry(?:ing)?|attempt|heartbeat|watchdog|monitor(?:ing)?|poll(?:ing)?|health"
+    r"|no progress|stall(?:ed)?|stuck|timed out)\b",
+    re.I,
+)
 FEWEST_STEPS = 3  # that show that a count rises
 FRESH_S, LONGEST_FRESH_S = 3.0, 600.0  # of a last step that shows progress
 STEPS = 3.0  # steps go on if the last one is not older than so many take
@@ -101,21 +116,15 @@ def read_training(
     path: Path, ranks: RankMap, classes: ErrorClasses, zone: tzinfo = UTC
 ) -> JobEvidence:
     """Read a file or a folder. Nodes whose ranks left no lines are reported as `unread`."""
-    readings: list[Reading] = []
-    broken: list[str] = []
-    for source in sources_of(log_files(path), path, ranks):
-        try:
-            readings.append(_read(source, ranks, classes, zone))
-        except EvidenceError as cause:
-            broken.append(str(cause))
+    sources = sources_of(log_files(path), path, ranks)
+    broken = Broken()
+    readings = [*broken.read(sources, partial(_read, ranks, classes, zone))]
     if not any(reading.lines for reading in readings):
-        raise EvidenceError(broken[0] if broken else f'"{path}" has no text')
-    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-    gaps = {Collector.TRAINING_LOG: f"{broken[0]}{more}"} if broken else {}
-    return replace(gather(readings, ranks), gaps=gaps)
+        raise broken.error(f'"{path}" has no text')
+    return replace(gather(readings, ranks), gaps=broken.gaps(Collector.TRAINING_LOG))
 
 
-def _read(source: LogSource, ranks: RankMap, classes: ErrorClasses, zone: tzinfo) -> Reading:
+def _read(ranks: RankMap, classes: ErrorClasses, zone: tzinfo, source: LogSource) -> Reading:
     reading = Reading(
         source=source, ranks=ranks, classes=classes, zone=zone, about=written_at(source.path)
     )
@@ -195,6 +204,7 @@ class Reading:
     hosts: dict[int, str] = field(default_factory=dict)  # rank → host
     speakers: dict[Speaker, None] = field(default_factory=dict)
     steps: dict[Speaker, _StepRun] = field(default_factory=dict)
+    began_at: float | None = None  # the first line that says when it was written
     restarted_at: float | None = None  # when the last attempt but one had failed
     _recent: deque[str] = field(default_factory=lambda: deque(maxlen=6))
     _traces: dict[Speaker, _Trace] = field(default_factory=dict)
@@ -206,23 +216,28 @@ class Reading:
     _failed_at: float | None = None  # an attempt; None: none, or it was the last
     _is_root: bool = False  # the table of the process that failed first
     _label: LineLabel = LineLabel()
+    _stamp: str = ""  # of the engine of a container
     _quoted: dict[str, tuple[int, ...]] = field(default_factory=dict)  # process → ranks it quotes
 
     def __post_init__(self) -> None:
         self.words = LauncherWords(ranks=self.ranks)
 
     def hear(self, lines: Iterable[str]) -> None:
-        unread = iter(lines)
+        unread = map(split_stamp, lines)
         head = list(islice(unread, HEAD))
-        labels = task_labels(head, self.ranks)
-        for line in chain(head, unread):
+        labels = task_labels((line for _, line in head), self.ranks)
+        times = (time_of(stamp or line, self.about, self.zone) for stamp, line in head)
+        self.began_at = next((at for at in times if at is not None), None)
+        for self._stamp, line in chain(head, unread):
             self.lines += bool(line.strip())
             self._label, text = split_line(line, labels, self.ranks)
             if text:
                 self._hear(text)
 
     def _hear(self, line: str) -> None:
-        if line[0] in "[0123456789IWEF" or ":" in line[:40]:
+        if self._stamp:
+            self._recent.append(self._stamp)
+        elif line[0] in "[{0123456789IWEF" or ":" in line[:40]:
             self._recent.append(line[:160])
         speaker, text = self._speaker(line)
         if REPEATED in text:
@@ -319,8 +334,8 @@ class Reading:
 
     def _step(self, speaker: Speaker, line: str, text: str) -> None:
         """Note a step, if the line says when it was written."""
-        match = STEP.search(text)
-        at = time_of(line, self.about, self.zone) if match else None
+        match = None if WAITING.search(text) else STEP.search(text)
+        at = time_of(self._stamp or line, self.about, self.zone) if match else None
         if match is None or at is None:
             return
         number, run = int(match[1]), self.steps.get(speaker)
@@ -338,6 +353,10 @@ class Reading:
         if LAUNCHER.search(text) or text.startswith(("=", "-")):
             return
         self.restarted_at = failed_at
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was read so far, but for the speakers."""
         for lines in (self.events, self.exits, self.words):
             lines.clear()
         for table in (self.progress, self.steps, self._counts, self._ended, self._operations):
@@ -499,6 +518,7 @@ def _peer(parts: Mapping[str, str]) -> str:
 
 def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
     readings = list(readings)
+    _drop_earlier_runs(readings)
     placed = _add_places(readings, ranks)
     processes: dict[str, tuple[int, int]] = {}
     for reading in readings:
@@ -562,6 +582,22 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
     )
 
 
+def _drop_earlier_runs(readings: Iterable[Reading]) -> None:
+    """Empty the files that were complete long before another one began: no rank waits so long for
+    one that ended at its start. A file without times is taken to have begun a day before its
+    end."""
+    begins = max(
+        (
+            reading.about - DAY_S if reading.began_at is None else reading.began_at
+            for reading in readings
+        ),
+        default=0.0,
+    )
+    for reading in readings:
+        if reading.about < begins - WAITED_S - AROUND_S:
+            reading.forget()
+
+
 def _steps_of(readings: Iterable[Reading]) -> tuple[Rise, ...]:
     """Return the steps of the job. All ranks do a step together; if several count steps, the one
     that counted last least often counts."""
@@ -575,8 +611,7 @@ def _add_places(readings: Iterable[Reading], ranks: RankMap) -> RankMap:
     nodes, addresses = dict(ranks.nodes), dict(ranks.addresses)
 
     def node(host: str) -> str:
-        short = host.partition(".")[0]
-        return ranks.node_named(host) or ranks.node_named(short) or ("" if ranks.nodes else host)
+        return ranks.node_named(host) or ("" if ranks.nodes else host)
 
     for reading in readings:
         for address, host in reading.addresses.items():
@@ -603,7 +638,6 @@ class _Places:
         rank = speaker.rank
         host = host or speaker.process.partition(":")[0]
         node = source.node or self.ranks.node_named(host)
-        node = node or self.ranks.node_named(host.partition(".")[0])
         if rank is None and speaker.process in self.processes:
             rank = self.processes[speaker.process]
         if rank is None and speaker.local is not None:

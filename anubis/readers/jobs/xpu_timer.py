@@ -19,7 +19,7 @@ from anubis.core.diagnose.evidence import Collector, JobEvidence, KernelTimer
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import log_files, read_lines
-from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
+from anubis.readers.jobs.trace_reader import MOST_RANKS, Broken, TraceReader
 
 MOST_LINES = 5_000_000  # of an answer; each rank has hundreds
 HANG = "XPU_TIMER_COMMON_HANG"
@@ -30,25 +30,25 @@ VALUE = re.compile(r"\} +([01])(?:\.0+)?(?: +-?\d{1,18})?$")
 def read_xpu_timer(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
     """Read a scrape, or a folder of scrapes, one of each node."""
     timers: dict[int, bool] = {}
-    broken: list[str] = []
-    for file in log_files(path):
-        try:
-            for timer in parse_xpu_timer(read_lines(file), f'"{file}"'):
-                timers[timer.rank] = timer.is_hung or timers.get(timer.rank, False)
-        except EvidenceError as cause:
-            broken.append(str(cause))
+    broken = Broken()
+    for of_file in broken.read(log_files(path), _read):
+        for timer in of_file:
+            timers[timer.rank] = timer.is_hung or timers.get(timer.rank, False)
     if not timers:
-        raise EvidenceError(broken[0])
-    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        raise broken.error(f'"{path}" has no timers')
     return JobEvidence(
         job=job,
         at=at,
         collectors=frozenset({Collector.TIMERS}),
-        gaps={Collector.TIMERS: f"{broken[0]}{more}"} if broken else {},
+        gaps=broken.gaps(Collector.TIMERS),
         timers=tuple(
             KernelTimer(rank=rank, is_hung=is_hung) for rank, is_hung in sorted(timers.items())
         ),
     )
+
+
+def _read(file: Path) -> list[KernelTimer]:
+    return parse_xpu_timer(read_lines(file), f'"{file}"')
 
 
 def parse_xpu_timer(lines: Iterable[str], where: str) -> list[KernelTimer]:
