@@ -34,6 +34,7 @@ HOMES = {
     "anubis.operations.learn": "learn learned_here",
     "anubis.operations.nodes": "nodes",
     "anubis.operations.periodic_tasks": "do_periodic_tasks",
+    "anubis.operations.pings": "look_at_pings",
     "anubis.operations.policy_limits": "adopt_alphas write_policy",
     "anubis.operations.requests": (
         "AcceptRequest BaselineImport CampaignRequest CsvImport DiagnosisRequest "

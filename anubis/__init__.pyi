@@ -50,6 +50,7 @@ from anubis.operations.learn import learn as learn
 from anubis.operations.learn import learned_here as learned_here
 from anubis.operations.nodes import nodes as nodes
 from anubis.operations.periodic_tasks import do_periodic_tasks as do_periodic_tasks
+from anubis.operations.pings import look_at_pings as look_at_pings
 from anubis.operations.policy_limits import adopt_alphas as adopt_alphas
 from anubis.operations.policy_limits import write_policy as write_policy
 from anubis.operations.requests import AcceptRequest as AcceptRequest

@@ -57,6 +57,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "watch --file job.csv --html job.html",
         "watch 4711 --cluster prod.yaml --prometheus http://prometheus:9090",
         "watch --nodes node[01-16] --agents --follow --every 4m",
+        "watch --pings --cluster prod.yaml",
     ),
     "diagnose": (
         "diagnose --logs logs --kernel kernel --nodes node[01-04]",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -18,6 +18,7 @@ from anubis.core.errors import UsageError
 from anubis.operations.requests import LookRequest
 
 if TYPE_CHECKING:
+    from anubis.operations.pings import JudgedPings
     from anubis.report.watch import LookView
 
 
@@ -43,14 +44,30 @@ def watch(
             help="Also write the telemetry that was read, for a later --file.",
         ),
     ] = None,
+    pings: Annotated[
+        bool,
+        typer.Option(
+            "--pings",
+            help="Ask the agents of the cluster what the pings between them show, and nothing "
+            "else.",
+        ),
+    ] = False,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
     """Say which node of a running job is unlike its peers, from what its nodes report.
 
     Such a node is suspected; only a test says whether it is bad. Exit code 0: no node is unlike its
-    peers. 1: at least one is. 2: some nodes could not be judged.
+    peers. 1: at least one is. 2: some nodes could not be judged. --pings: 0 if every flow is known
+    and well, 1 if a part is suspected, 2 if anything is unknown.
     """
+    if pings:
+        if follow or tell or record or html or request.job or request.file:
+            raise UsageError(
+                "--pings asks about links, not about a job: give it with --cluster, --nodes, "
+                "--telemetry and --json only"
+            )
+        _show_pings(anubis.look_at_pings(request, Terminal(as_json=json)), as_json=json)
     turn_termination_into_interrupt()
     check_page(html)
     check_page(record, "--record")
@@ -71,6 +88,16 @@ def watch(
     for views in anubis.follow_jobs(request, every_s=every_s, caller=caller):
         answer_with(views)
         sys.stdout.flush()
+
+
+def _show_pings(judged: JudgedPings, *, as_json: bool) -> NoReturn:
+    from anubis.report import pings as report
+
+    if as_json:
+        answer.write_lines(report.lines(judged.findings, judged.judgement, judged.silent))
+    else:
+        answer.write_lines(judged.sentences())
+    answer.leave(judged.judgement)
 
 
 def _check(request: LookRequest, every: str | None, *, follow: bool) -> None:

@@ -39,6 +39,7 @@ class Switch:
     name: str
     tier: int = 0  # by the source; 0 if it does not say
     guid: str = ""  # in hexadecimal without leading zeros; "" if it has none
+    addresses: tuple[str, ...] = ()  # at which it is managed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,6 +159,7 @@ class Fabric:
     nics: tuple[Nic, ...]
     routes: Routes | None = None  # None: it is unknown which of several paths a flow takes
     domains: tuple[Domain, ...] = ()  # of NVLink
+    sprays: bool = False  # the packets of a flow take all shortest paths at once
     source: str = field(default="", compare=False)  # in words
     as_of: float | None = field(default=None, compare=False)  # seconds since 1970
 
@@ -711,14 +713,14 @@ def place(fabric: Fabric, nodes: Sequence[str]) -> Placement:
     names = dict.fromkeys((*fabric.nodes, *fabric.domain_of))
     short: dict[str, list[str]] = {}
     for name in names:
-        short.setdefault(_plain_name(name), []).append(name)
-    asked_for = Counter(map(_plain_name, nodes))
+        short.setdefault(plain_name(name), []).append(name)
+    asked_for = Counter(map(plain_name, nodes))
     matches: dict[str, str] = {}
     for name in nodes:
-        alike = short.get(_plain_name(name), [])
+        alike = short.get(plain_name(name), [])
         if name in names:
             matches[name] = name
-        elif len(alike) == 1 and asked_for[_plain_name(name)] == 1:
+        elif len(alike) == 1 and asked_for[plain_name(name)] == 1:
             matches[alike[0]] = name
     placed = set(matches.values())
     return Placement(
@@ -744,7 +746,8 @@ def _renamed(member: DomainNode, names: Mapping[str, str]) -> DomainNode:
     return replace(member, node=names.get(member.node, member.node))
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A name without its domain and without case."""
     return name.partition(".")[0].casefold()
 
 

@@ -99,8 +99,8 @@ CounterFiles = Annotated[
     Sequence[Path],
     Option(
         metavar="FILE",
-        help="Error counters, as ibqueryerrors or ethtool -S print them, or a table of name, "
-        "port, counter and value; a second file is a later reading. "
+        help="Error counters, as ibqueryerrors, ethtool -S, snmpwalk or gnmic print them, or a "
+        "table of name, port, counter and value; a second file is a later reading. "
         "Default: read them from the fabric, if the topology is read from it too.",
     ),
 ]

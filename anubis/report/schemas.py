@@ -65,6 +65,7 @@ from anubis.report.keep import ActionLine, KeepingLine, LifeLine
 from anubis.report.links import BetweenLine
 from anubis.report.nodes import NodeLine
 from anubis.report.periodic_tasks import PeriodicTaskLine
+from anubis.report.pings import PingsLine
 from anubis.report.plan import PhaseLine
 from anubis.report.risk import ChoiceLine, LeftOutLine, RiskLine
 from anubis.report.risk_ranking import NodeRiskLine
@@ -103,7 +104,8 @@ CAMPAIGN = "accept, validate, scan, locate, judge, report, gate, sweep, import s
 FABRIC = "topology show"
 LINES = (
     DocumentType("verdict", CAMPAIGN, "on a node or group, by one metric", (VerdictLine,)),
-    DocumentType("part", f"{CAMPAIGN}, {FABRIC}", "what is at fault", (PartLine,)),
+    DocumentType("part", f"{CAMPAIGN}, {FABRIC}, watch", "what is at fault", (PartLine,)),
+    DocumentType("pings", "watch", "what the pings between agents show", (PingsLine,)),
     DocumentType("kind", CAMPAIGN, "one of several kinds of nodes under a sku", (NodeKind,)),
     DocumentType("crossed", CAMPAIGN, "which links the pairs of a scan crossed", (CrossedLine,)),
     DocumentType("planted", CAMPAIGN, "a trouble of a simulated fleet", (PlantedTrouble,)),

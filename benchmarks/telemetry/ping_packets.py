@@ -34,7 +34,7 @@ class Packet(NamedTuple):
 
 class Arrival(NamedTuple):
     packet: Packet
-    sender: tuple[str, int]
+    sender: tuple[str, int]  # with IPv6, a flow label and a scope follow
     at: float  # wall clock, by the kernel
 
 
@@ -58,7 +58,8 @@ def signature(text: bytes, token: bytes) -> bytes:
 
 def open_socket(device: str, address: str, port: int = 0) -> socket.socket:
     """Open a socket that sends and receives on this NIC only, if this process may ask for it."""
-    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
         with suppress(OSError):  # without the right, the address alone chooses the NIC
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())

@@ -201,7 +201,7 @@ class Pinger:
         if waiting is None or waiting[0].way is not way:
             return
         flow, window, _, sent_at = waiting
-        if arrival.sender != (flow.route.address, flow.route.port):
+        if arrival.sender[:2] != (flow.route.address, flow.route.port):
             return
         del self._waiting[packet.number]
         self._window(window).counts.setdefault(flow.number, [0, 0])[1] += 1
@@ -326,7 +326,7 @@ def read_route(flow: Any) -> Route:
     port = int(flow["port"])
     if not 0 < port < 1 << 16:
         raise ValueError
-    address = str(ipaddress.IPv4Address(flow["address"]))
+    address = str(ipaddress.ip_address(str(flow["address"])))
     texts = (node, rail, far, far_rail, flow["device"])
     if not all(isinstance(text, str) and len(text) <= 253 for text in texts):
         raise ValueError

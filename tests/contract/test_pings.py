@@ -10,10 +10,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from telemetry import pinger
-from telemetry.nic_addresses import Nic, nics_here
+from telemetry.nic_addresses import Nic, addresses_v6, nics_here
 from telemetry.page import Door
 from telemetry.ping_packets import ANSWER, PING, SIZE, Packet, pack, unpack
 from telemetry.pinger import Pinger, PlanError, read_plan
@@ -66,6 +67,23 @@ def turns(*pingers: Pinger, until) -> None:  # type: ignore[no-untyped-def]
 
 def flow(at: Pinger) -> dict:  # type: ignore[type-arg]
     return at.report()["flows"][0]  # type: ignore[no-any-return]
+
+
+def test_pings_go_by_ipv6_if_a_nic_has_no_other_address(tmp_path, made):
+    table = tmp_path / "proc/net/if_inet6"
+    table.parent.mkdir(parents=True)
+    table.write_text(
+        "fe80000000000000021320fffe000001 02 40 20 80     eth9\n"  # of its link only
+        "20010db8000000000000000000000009 02 40 00 40     eth9\n"  # not yet checked
+        "20010db8000000000000000000000007 02 40 00 80     eth9\n"
+    )
+    assert addresses_v6(tmp_path) == {"eth9": "2001:db8::7"}
+    if not socket.has_ipv6 or not (Path("/proc/net/if_inet6")).exists():
+        pytest.skip("this machine has no IPv6")
+    a, b = made("a", "::1"), made("b", "::1")
+    a.take_plan(plan(("b", "::1", b.port)))
+    turns(a, b, until=lambda: flow(a)["answered"] > 2)
+    assert flow(a)["best_us"] > 0
 
 
 def test_a_ping_is_answered_and_what_is_lost_is_counted(monkeypatch, made):

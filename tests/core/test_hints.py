@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from anubis.core.fabric import Part
+from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.confirmation import confirmation
+from anubis.core.network.crossing import link_part
 from anubis.core.network.hints import MOST, SHOWN, hints, symptom_of
 from anubis.core.network.localization import locate
 from anubis.core.network.posterior import FaultPrior, Observation
+from anubis.core.network.traffic import Traffic
 from anubis.core.records import Count, Counters
 from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork, count_errors
@@ -92,9 +95,14 @@ def test_what_was_not_read_is_neither_more_nor_less_likely():
         ("symbol_error", "errors"),
         ("rx_crc_errors_phy", "errors"),
         ("fec_uncorrectable_errors", "errors"),
+        ("SAI_PORT_STAT_IF_IN_FEC_NOT_CORRECTABLE_FRAMES", "errors"),
+        ("dot3HCStatsFCSErrors", "errors"),
         ("fec_corrected_blocks", "corrected"),
         ("rx_corrected_bits_phy", "corrected"),
         ("rx_prio3_pause", "paused"),
+        ("cpfcIfPriorityIndications", "paused"),
+        ("ifOutDiscards", "paused"),
+        ("SAI_QUEUE_STAT_DROPPED_PACKETS", "paused"),
         ("np_ecn_marked_roce_packets", "paused"),
     ],
 )
@@ -121,6 +129,30 @@ def test_a_port_that_counts_errors_is_named_among_uplinks_that_no_flow_can_tell_
     model = FaultPrior(noise=0.01, hints=told(counted("11")))
     (cause,) = locate(TREE, observe(TREE, measured), model).causes
     assert cause.parts == (LINK,)
+
+
+@pytest.mark.parametrize("place", range(0, 16, 5))
+def test_a_slow_link_that_pauses_and_errs_not_is_never_called_defective(place):
+    link = TREE.links[place]
+    network = SimulatedNetwork(
+        fabric=TREE, faults=(Fault(kind="", part=link_part(link), loss=0.5),), noise=0.01
+    )
+    rows = tuple(observe(TREE, fully_scanned(network, TREE)))
+    traffic = Traffic(observations=rows, unmeasured=frozenset())
+    paused = counted(link.cables[0].port_a, "rx_prio3_pause", 10**6, switch=link.a)
+    erring = counted(link.cables[0].port_b, "symbol_error", 10**4, switch=link.b)
+    still = [
+        counted(cable.port_a, counter, 0, switch=other.a)
+        for other in TREE.links
+        for cable in other.cables
+        for counter in ("rx_prio3_pause", "symbol_error")
+    ]
+    verdicts = [
+        part_verdicts(TREE, traffic, Counters(counts=(*still, *counts), over_s=60.0))[0]
+        for counts in ((paused,), (paused, erring))
+    ]
+    assert [verdict.code for verdict in verdicts] == ["CONGESTED", "NETWORK.LINK"]
+    assert [verdict.judgement.value for verdict in verdicts] == ["unknown", "defective"]
 
 
 def test_without_bad_flows_counters_blame_nobody():

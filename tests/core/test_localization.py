@@ -853,6 +853,35 @@ def test_routes_that_switches_do_not_keep_to_blame_nobody_for_them():
         assert verdict.evidence[0].startswith("the forwarding tables were left aside")
 
 
+@pytest.mark.parametrize("tree", [TREE, POD], ids=["two tiers", "pods"])
+def test_sprayed_flows_blame_all_links_of_their_paths_alike_and_never_another_one(tree):
+    """A bad cable takes its share of each flow, by paths that another library lists. So the links
+    that the same flows cross explain it alike."""
+    graph = networkx.Graph((link.a, link.b) for link in tree.links)
+    leaf = {nic.node: nic.switch for nic in tree.nics}
+    paths = {
+        ends: [[frozenset(step) for step in pairwise(way)] for way in ways]
+        for ends in product(tree.leaves, repeat=2)
+        for ways in [list(networkx.all_shortest_paths(graph, *ends))]
+    }
+    crossing: dict[frozenset[str], set[tuple[str, str]]] = {}
+    for ends, ways in paths.items():
+        for link in {step for way in ways for step in way}:
+            crossing.setdefault(link, set()).add(ends)
+    for place in (0, len(tree.links) - 1):
+        bad = frozenset((tree.links[place].a, tree.links[place].b))
+        lost = {ends: sum(bad in way for way in ways) / len(ways) for ends, ways in paths.items()}
+        rows = [
+            Observation(Flow(*rail_nics_on(a, b, tree.rails[0]), mutual=True), 0.9 * short)
+            for a, b in combinations(tree.nodes, 2)
+            for short in [lost[leaf[a], leaf[b]]]
+        ]
+        (cause,) = locate(replace(tree, sprays=True), rows).causes
+        named = {frozenset((p.name, p.other)) for p in cause.parts if p.kind == "link"}
+        assert named == {link for link, ends in crossing.items() if ends == crossing[bad]}
+        assert max(cause.chances) < 0.9
+
+
 # --- nodes on no switch anybody knows of: a topology of one --------------------------------------
 
 

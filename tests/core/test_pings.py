@@ -8,8 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis.core.fabric import Fabric, Part, RailNic
-from anubis.core.network.ping_mesh import MOST_SHARE, PING_BITS, ping_mesh
+from anubis.core.fabric import Fabric, Part, RailNic, rail_nics_on
+from anubis.core.network.ping_mesh import (
+    MOST_SHARE,
+    PING_BITS,
+    PingMesh,
+    add_flows,
+    ping_mesh,
+)
 from anubis.core.network.ping_results import PingCount, PingedFlow, PingReport, judge_pings
 from anubis.lab.simulation.simulated_fabric import FatTree
 
@@ -215,3 +221,45 @@ def test_independent_losses_suspect_nothing(seed):
     rng = np.random.default_rng(seed)
     bad = {ends: np.flatnonzero(rng.random(WINDOWS) < 0.01).tolist() for ends in MESH.flows}
     assert not judge_pings(TREE, reports(bad)).suspicions
+
+
+@pytest.mark.parametrize("sick", TREE.nodes[::4])
+def test_further_flows_settle_a_doubt_within_ten_windows_and_wrong_nobody(sick):
+    """Each node is pinged by one other only, so neither of two ends is known to be at fault."""
+    half = len(TREE.nodes) // 2
+    ends = [
+        rail_nics_on(a, b, TREE.rails[0])
+        for a, b in zip(TREE.nodes[:half], TREE.nodes[half:], strict=True)
+    ]
+    part, begun = Part("node", sick), WINDOWS - 40
+
+    def judged(since: dict, last: int):  # type: ignore[no-untyped-def,type-arg]
+        own: dict[str, list[PingedFlow]] = {node: [] for node in TREE.nodes}
+        for pair, first in since.items():
+            is_bad = part in crossed(TREE, pair)
+            lost = dict.fromkeys(range(max(first, begun), last + 1), PingCount(SENT, 20))
+            flow = PingedFlow(
+                ends=pair, since=first, was_answered=True, lost=lost if is_bad else {}
+            )
+            own[pair[0].node].append(flow)
+        return judge_pings(
+            TREE, {n: PingReport(first=0, last=last, flows=tuple(f)) for n, f in own.items()}
+        )
+
+    since = dict.fromkeys(ends, 0)
+    first = judged(since, WINDOWS)
+    assert not first.suspicions
+    assert first.doubts
+    more = add_flows(TREE, PingMesh(flows=tuple(ends), every_s=1.0, share=0.0), first.further_flows)
+    assert set(more.flows) > set(ends)
+    (found,) = judged(dict.fromkeys(more.flows, WINDOWS + 1) | since, WINDOWS + 10).suspicions
+    assert found.verdict.parts == (part,)
+
+
+def test_flows_that_would_slow_the_others_are_not_added():
+    slow = FatTree(nodes=16, nodes_per_leaf=4, spines=2, gbit_s=0.01).fabric()
+    mesh = ping_mesh(slow, slow.nodes)
+    hub, *rest = slow.nodes
+    more = [rail_nics_on(hub, node, slow.rails[0]) for node in rest]
+    assert mesh.every_s > 1
+    assert add_flows(slow, mesh, more) == mesh

@@ -8,7 +8,7 @@ import pytest
 
 from anubis.core.errors import TopologyError
 from anubis.core.records import Count
-from anubis.readers.topology import infiniband_counters
+from anubis.readers.topology import counter_sources
 from anubis.readers.topology.infiniband_counters import compare
 from tests.edges.fabric_text import ibnetdiscover_of
 from tests.edges.test_routes import TREE
@@ -32,7 +32,7 @@ n2:      rx_crc_errors_phy: 0
 
 
 def read(near, text):
-    return infiniband_counters.load(near.write("counters.txt", text))
+    return counter_sources.load(near.write("counters.txt", text))
 
 
 def crc(name, value):
@@ -60,9 +60,14 @@ def test_ethtool_that_names_no_host_is_refused_with_what_to_do(near):
 
 def test_what_rose_between_two_readings_is_known_for_ports_that_stand_in_both(near):
     before, after = read(near, PDSH), read(near, PDSH.replace("phy: 12", "phy: 40"))
-    assert compare(before, after, 60).counts == (crc("n1 eth0", 28),)
+    rose, *still = compare(before, after, 60).counts
+    assert rose == crc("n1 eth0", 28)
+    assert {count.value for count in still} == {0}
+    assert {crc("n1 eth1", 0), crc("n2 eth0", 0)} <= set(still)
     fewer = read(near, PDSH.partition("n1: eth1")[0].replace("phy: 0", "phy: 7"))
-    assert compare(fewer, after, 60).counts == (crc("n1 eth0", 28),)
+    rose, *still = compare(fewer, after, 60).counts
+    assert rose == crc("n1 eth0", 28)
+    assert {count.name for count in still} == {"n1 eth0"}
 
 
 def test_a_counter_of_thousands_of_digits_is_named_and_the_others_count(near):

@@ -90,7 +90,7 @@ def agents() -> Iterator[tuple[int, dict[str, FakePings]]]:
 
 
 @pytest.fixture
-def home(agents, tmp_path, monkeypatch) -> Path:
+def home(agents, near, tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("ANUBIS_HOME", str(tmp_path))
     (tmp_path / "token").write_text(TOKEN)
     files = {
@@ -108,7 +108,7 @@ def home(agents, tmp_path, monkeypatch) -> Path:
 
 
 def test_the_keeper_plans_pings_and_suspects_the_node_whose_pings_are_lost_again_and_again(
-    home, agents
+    home, agents, near
 ):
     clock = itertools.count(1.8e9, 600.0)
     caller = Caller(history_url=f"sqlite:///{home}/h.db", clock=lambda: next(clock))
@@ -143,6 +143,12 @@ def test_the_keeper_plans_pings_and_suspects_the_node_whose_pings_are_lost_again
     with History.open(caller.history_url) as history:
         (suspicion,) = history.cluster("bed").keeping.suspicions()
     assert (suspicion.node, suspicion.source, suspicion.category) == (NODES[1], "pings", "nic")
+    by_hand = near.run("watch", "--pings", "--cluster", "bed", "--telemetry", "bed", "--json")
+    part, seen = by_hand.lines
+    assert (by_hand.code, part["type"], part["verdict"]) == (1, "part", "defective")
+    assert {one["name"] for one in part["parts"]} == {NODES[1]}
+    assert (seen["type"], list(seen["silent"])) == ("pings", [NODES[-1]])
+    assert near.run("watch", "--pings", "--cluster", "bed", "--tell").code == 64
 
 
 def test_what_an_agent_says_is_read_and_nonsense_is_refused():

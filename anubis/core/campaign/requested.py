@@ -48,7 +48,7 @@ class RequestedCampaign:
     crosses_fabric: bool = False
     why_not_crossed: str = ""
     counters: Counters = Counters()
-    non_blocking: bool = False  # the fabric is said not to block
+    non_blocking: bool = False  # the fabric is said not to block, and to spray packets
     compares_numbers: bool = False  # of GPUs, so that no group needs to meet
 
 
@@ -101,7 +101,11 @@ def fabric_between(requested: RequestedCampaign, nodes: Sequence[Node]) -> Fabri
     names = [node.name for node in nodes]
     surveyed = requested.surveyed
     fabric = place(surveyed, names).fabric if surveyed else single_switch(names)
-    return fabric.nvlink if _goes_by_nvlink(requested.suite, fabric) else fabric
+    if _goes_by_nvlink(requested.suite, fabric):
+        return fabric.nvlink
+    if requested.non_blocking:  # and then tables do not say which way packets take
+        return replace(fabric, sprays=True, routes=None)
+    return fabric
 
 
 def _goes_by_nvlink(suite: Suite, fabric: Fabric) -> bool:

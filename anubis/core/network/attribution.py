@@ -6,11 +6,11 @@ causes become verdicts here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from anubis.core.fabric import Fabric, Part, RailNic, natural_key
 from anubis.core.network.crossing import Flow, may_cross, nic_part
-from anubis.core.network.hints import add_hints
+from anubis.core.network.hints import add_hints, congested_links
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import (
     NOTHING,
@@ -64,15 +64,22 @@ def part_verdicts(
     located = locate(fabric, traffic.observations, add_hints(traffic.model, fabric, counters))
     routed = any(observation.flow.via for observation in traffic.observations)
     doubts = () if located.by_routes or not routed else (ROUTES_ASIDE,)
-    repetition = Repetition(fabric, traffic)
-    causes = [
-        _part_verdict(
-            inspection, cause, traffic, repetition.doubt(cause, located.causes[:place]), doubts
-        )
-        for place, cause in enumerate(located.causes)
-    ]
+    repetition, congested = Repetition(fabric, traffic), congested_links(fabric, counters)
+    causes = []
+    for place, cause in enumerate(located.causes):
+        doubt = repetition.doubt(cause, located.causes[:place])
+        doubt = doubt or _congestion(cause, congested, counters)
+        causes.append(_part_verdict(inspection, cause, traffic, doubt, doubts))
     silent = (_silent_rail(fabric, rail, nodes) for rail, nodes in sorted(traffic.silent.items()))
     return (*causes, *silent, *unexplained_parts(fabric, located, traffic.strays))
+
+
+def _congestion(cause: Cause, congested: Set[Part], counters: Counters) -> CauseDoubt | None:
+    """The doubt about a link whose ports held traffic back and counted no error."""
+    if congested.isdisjoint(cause.parts):
+        return None
+    reason = f"its ports paused, marked or dropped packets in {counters.over_s:g} s and count no"
+    return CauseDoubt(code="CONGESTED", reason=f"{reason} error: traffic of others explains it too")
 
 
 def _silent_rail(fabric: Fabric, rail: str, nodes: Collection[str]) -> PartVerdict:

@@ -6,13 +6,14 @@ The rise in a known time is judged, by the limits of RDMA ports, at both ends of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from anubis.core.amounts import HOUR_S
-from anubis.core.fabric import Cable, Fabric, Link, Nic, rail_of
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch, plain_name, rail_of
 from anubis.core.records import Count, Counters, Limit
 
 MOST = {  # the largest value of each standard counter (InfiniBand Architecture, PortCounters)
@@ -29,6 +30,7 @@ MOST = {  # the largest value of each standard counter (InfiniBand Architecture,
     "excessive_buffer_overrun_errors": 15,
     "VL15_dropped": 65535,
 }
+PORT_DOWN = "port_down"  # 1 for a port that should be up and is not, of switches that say so
 PERIODS = {"s": 1.0, "h": HOUR_S}  # for the metrics port_errors_per_s and port_errors_per_h
 
 
@@ -86,10 +88,10 @@ def place_counts(counts: Collection[Count], fabric: Fabric) -> tuple[list[PortCo
     ports, placed, unknown = _Ports(fabric), [], []
     for count in counts:
         port_count = ports.find(count)
-        if port_count:
-            placed.append(port_count)
-        else:
+        if port_count is None:
             unknown.append(count)
+        elif count.counter != PORT_DOWN or port_count.link or port_count.nic:
+            placed.append(port_count)  # a port without a cable may be down
     return placed, unknown
 
 
@@ -107,7 +109,14 @@ class _Ports:
         }
         self.nics = {(nic.switch, nic.port): nic for nic in fabric.nics if nic.port}
         self.numbered = {switch for switch, _ in (*self.cables, *self.nics)}
-        self.switches = {switch.name: switch.id for switch in fabric.switches}
+        self.ports: dict[tuple[str, str], list[str]] = {}  # of a switch, by their numbers
+        for id, port in (*self.cables, *self.nics):
+            self.ports.setdefault((id, _split_port(port)[1]), []).append(port)
+        self.plain: dict[str, list[Switch]] = {}
+        for switch in fabric.switches:
+            self.plain.setdefault(plain_name(switch.name), []).append(switch)
+        self.switches = {at: switch.id for switch in fabric.switches for at in switch.addresses}
+        self.switches |= {switch.name: switch.id for switch in fabric.switches}
         self.switches |= {switch.guid: switch.id for switch in fabric.switches if switch.guid}
         if fabric.is_nvlink:
             self.switches |= {
@@ -116,8 +125,8 @@ class _Ports:
         self.hcas = {nic.guid: nic for nic in fabric.nics if nic.guid}
 
     def find(self, count: Count) -> PortCount | None:
-        switch = self.switches.get(count.guid) or self.switches.get(count.name)
-        if switch:
+        named = self.switches.get(count.name) or self._switch_without_domain(count.name)
+        if switch := self.switches.get(count.guid) or named:
             return self._switch_count(count, switch)
         node, _, device = count.name.partition(" ")
         nic = self.hcas.get(count.guid) or self.fabric.nic(node, rail_of(device))
@@ -126,18 +135,44 @@ class _Ports:
         place = f"NIC {nic.device} of {nic.node}" if nic.node else f'NIC "{count.name}"'
         return PortCount(count=count, switch=nic.switch, nic=nic, place=place)
 
+    def _switch_without_domain(self, name: str) -> str:
+        """The only switch of that name if one of both names has no domain; "" if there is none."""
+        alike = self.plain.get(plain_name(name), ())
+        same = [switch.id for switch in alike if "." not in name or "." not in switch.name]
+        return same[0] if len(same) == 1 else ""
+
     def _switch_count(self, count: Count, switch: str) -> PortCount:
         name = count.name if self.fabric.is_nvlink else self.fabric.name(switch)
-        place = f"{name} port {count.port}"
-        nic = self.nics.get((switch, count.port))
-        link, cable = self.cables.get((switch, count.port), (None, None))
+        port = self._port(switch, count.port)
+        place = f"{name} port {port}"
+        nic = self.nics.get((switch, port))
+        link, cable = self.cables.get((switch, port), (None, None))
         if nic:
             place += f" to {nic.node or 'an unknown host'} {nic.device}".rstrip()
         elif link:
             place += f" to {self.fabric.name(link.b if link.a == switch else link.a)}"
-        elif switch in self.numbered and count.port != "0":  # 0 is the switch itself
+        elif switch in self.numbered and port != "0":  # 0 is the switch itself
             place += ", which has no cable"
         return PortCount(count=count, switch=switch, link=link, cable=cable, nic=nic, place=place)
+
+    def _port(self, switch: str, port: str) -> str:
+        """The port as the fabric calls it: one program says Eth1/7 for another's Ethernet1/7."""
+        letters, numbers = _split_port(port)
+        alike = self.ports.get((switch, numbers), ()) if numbers else ()
+        same = [name for name in alike if _abbreviates(letters, _split_port(name)[0])]
+        return port if port in alike or len(same) != 1 else same[0]
+
+
+def _split_port(port: str) -> tuple[str, str]:
+    """The word and the numbers in the name of a port, such as `ethernet` and `1/7`."""
+    named = re.fullmatch(r"([a-z][a-z -]*?)[ -]?(\d[\d/.:]*)", port.casefold())
+    return (named.group(1), named.group(2)) if named else (port, "")
+
+
+def _abbreviates(first: str, second: str) -> bool:
+    """True if one word begins the other, with at least two letters."""
+    short, long = sorted((first, second), key=len)
+    return len(short) >= 2 and long.startswith(short)
 
 
 def sort_by_severity(port_counts: Iterable[PortCount], counters: Counters) -> list[PortCount]:

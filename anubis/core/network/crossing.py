@@ -21,6 +21,7 @@ from anubis.core.network.sharing import CableUse
 Way = Literal["both", "out", "in"]
 WAYS: tuple[Way, ...] = ("both", "out", "in")
 BOTH, OUT, IN = range(3)
+VISIBLE = 0.1  # share of a flow: if half of it is lost, the flow falls short by the limit of 5 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,13 +247,21 @@ class Parts:
             a, b = self._link_ends[part.link].T
             steps = self.fabric.steps
             out = steps[a, target[pair]] > steps[b, target[pair]]
-            share = part.link_share / self._cables[part.link]
+            share = self._chance(part.link_share, self._cables[part.link])
             some = self._links_crossed(pair, part.link, out, share)
             switch = (self._switch + part.switch) * 3
-            some.append(Crossings(of[part.switch_pair], switch, part.switch_share))
+            some.append(Crossings(of[part.switch_pair], switch, self._chance(part.switch_share)))
             pieces += some if columns is None else [_select(piece, columns) for piece in some]
         every = _join(*pieces, *self._routed_crossings(keys))
         return every if columns is None else _select(every, columns)
+
+    def _chance(self, share: Shares, cables: Shares | float = 1.0) -> Shares:
+        """The chance that a fault of a part shows in a flow that has this share of its paths there.
+
+        A flow on one path is hit if that is the one. Sprayed packets are on all paths at once, so
+        every flow is hit, and shows it unless the part carries too little of it.
+        """
+        return np.minimum(share / VISIBLE, 1.0) if self.fabric.sprays else share / cables
 
     def _links_crossed(
         self, row: Numbers, link: Numbers, out: npt.NDArray[np.bool_], share: Shares

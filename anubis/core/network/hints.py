@@ -32,9 +32,12 @@ MANY = 64  # counts, among which one makes no difference
 WIDEST = 14.0  # e to this power is a million
 LEAST_SPREAD, LEAST_CHANCE = 1.5, 1e-9  # of the counts of healthy parts
 ALL_PORTS = "ALL"
+LEAST_PAUSED_PER_S = 1.0  # pauses, marks or drops: fewer slow nothing by a measurable share
 
-_PAUSED = re.compile(r"pause|pfc|ecn|cnp|xmit_wait", re.IGNORECASE)
-_CORRECTED = re.compile(r"(?<!un)(?<!un_)correct(ed|able)", re.IGNORECASE)
+_PAUSED = re.compile(  # and what switches drop although nothing is wrong with it (RFC 2863)
+    r"pause|pfc|ecn|cnp|xmit_wait|(in|out)[-_]?discards|queue|dropped[-_]p|wred", re.IGNORECASE
+)
+_CORRECTED = re.compile(r"(?<!un)(?<!un_)(?<!not_)correct(ed|able)", re.IGNORECASE)
 
 
 def add_hints(model: FaultPrior, fabric: Fabric, counters: Counters) -> FaultPrior:
@@ -44,14 +47,7 @@ def add_hints(model: FaultPrior, fabric: Fabric, counters: Counters) -> FaultPri
 
 def hints(fabric: Fabric, counters: Counters) -> dict[Part, float]:
     """Factors on the prior odds of links and NICs; parts that were not read have none."""
-    judged = set(_fully_read_parts(fabric, counters))
-    values: dict[Part, dict[str, int]] = {part: {} for part in judged}
-    for port_count in place_counts(counters.counts, fabric)[0]:
-        part, count = _part_of(fabric, port_count), port_count.count
-        if part:
-            of_part = values.setdefault(part, {})
-            judged |= {part} if symptom_of(count.counter) == "errors" else set()
-            of_part[count.counter] = max(of_part.get(count.counter, 0), count.value)
+    values, judged = _values(fabric, counters)
     if not values:
         return {}
     errors, *milder = (_factors(values, symptom) for symptom in MOST)
@@ -61,6 +57,41 @@ def hints(fabric: Fabric, counters: Counters) -> dict[Part, float]:
         * max(1.0, *(factors.get(part, 1.0) for factors in milder))
         for part in values
     }
+
+
+def congested_links(fabric: Fabric, counters: Counters) -> frozenset[Part]:
+    """The links whose pauses, marks and drops rose far more than those of others, and whose errors
+    did not: traffic slows what crosses them as a fault does. Nothing is known without a rise."""
+    if counters.over_s is None:
+        return frozenset()
+    values, _ = _values(fabric, counters)
+    errors, paused = _factors(values, "errors"), _factors(values, "paused")
+    return frozenset(
+        part
+        for part, factor in paused.items()
+        if part.kind == "link"
+        and part not in errors
+        and factor >= MOST["paused"]
+        and _most(values[part], "paused") >= LEAST_PAUSED_PER_S * counters.over_s
+    )
+
+
+def _values(fabric: Fabric, counters: Counters) -> tuple[dict[Part, dict[str, int]], set[Part]]:
+    """Return the counts of each part, the larger of its ends; and the parts of which all errors are
+    known."""
+    judged = set(_fully_read_parts(fabric, counters))
+    values: dict[Part, dict[str, int]] = {part: {} for part in judged}
+    for port_count in place_counts(counters.counts, fabric)[0]:
+        part, count = _part_of(fabric, port_count), port_count.count
+        if part:
+            of_part = values.setdefault(part, {})
+            judged |= {part} if symptom_of(count.counter) == "errors" else set()
+            of_part[count.counter] = max(of_part.get(count.counter, 0), count.value)
+    return values, judged
+
+
+def _most(counts: Mapping[str, int], symptom: Symptom) -> int:
+    return max((n for counter, n in counts.items() if symptom_of(counter) == symptom), default=0)
 
 
 def symptom_of(counter: str) -> Symptom:

@@ -1,14 +1,16 @@
 """The standing mesh of light pings: which NIC pings which other, and how often.
 
-The pairs are those of a scan that covers every link. However a hash chooses cables, no NIC and no
-cable spends more than a ten-thousandth of its capacity on pings.
+The pairs are those of a scan that covers every link, and more if causes of losses are to be told
+apart. However a hash chooses cables, no NIC and no cable spends more than a ten-thousandth of its
+capacity on pings.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -21,6 +23,7 @@ PING_BITS = 1200  # of a ping with all headers, on the wire; its answer is as lo
 EVERY_S = 1.0  # between two pings of one flow, if capacity allows
 LEAST_GBIT_S = 1.0  # assumed of a NIC or a cable whose speed is unknown
 WINDOW_PINGS = 30  # of a flow, which are counted together
+MOST_MORE = 96  # flows that are added while something is in doubt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,20 @@ def ping_mesh(fabric: Fabric, nodes: Sequence[str]) -> PingMesh:
     rounds = scan_rounds(fabric, nodes, covering=True, across=True)
     pair_tests = dict.fromkeys(test for hop_round in rounds for test in hop_round.pair_tests)
     ends = (joined_nics(fabric, pair_test) for pair_test in pair_tests)
-    flows = tuple(dict.fromkeys((a.rail_nic, b.rail_nic) for pairs in ends for a, b in pairs))
+    return _paced(
+        fabric, dict.fromkeys((a.rail_nic, b.rail_nic) for pairs in ends for a, b in pairs)
+    )
+
+
+def add_flows(fabric: Fabric, mesh: PingMesh, more: Iterable[RailNics]) -> PingMesh:
+    """The mesh with further flows, unless that slows all the others: their windows would change,
+    and agents would forget their counts."""
+    wider = _paced(fabric, dict.fromkeys([*mesh.flows, *islice(more, MOST_MORE)]))
+    return wider if wider.every_s == mesh.every_s else mesh
+
+
+def _paced(fabric: Fabric, flows: Collection[RailNics]) -> PingMesh:
+    flows = tuple(flows)
     if not flows:
         return PingMesh(flows=(), every_s=EVERY_S, share=0.0)
     at_once = max(_nic_share(fabric, flows), _link_share(fabric, flows))

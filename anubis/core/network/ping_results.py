@@ -24,6 +24,7 @@ import numpy as np
 
 from anubis.core.fabric import Fabric, RailNics
 from anubis.core.network.attribution import part_verdicts
+from anubis.core.network.confirmation import confirmation
 from anubis.core.network.crossing import Flow, may_cross
 from anubis.core.network.localization import FEWEST_FLOWS
 from anubis.core.network.posterior import Observation
@@ -97,6 +98,7 @@ class PingFindings:
     suspicions: tuple[PingSuspicion, ...] = ()
     doubts: tuple[PartVerdict, ...] = ()  # seen repeatedly, and of no part for sure
     came_and_went: Mapping[RailNics, int] = field(default_factory=dict)  # episodes that are over
+    further_flows: tuple[RailNics, ...] = ()  # not pinged so far, which would settle the doubts
 
 
 def judge_pings(
@@ -109,7 +111,9 @@ def judge_pings(
     mesh = _Mesh(fabric, flows)
     judged = {flow.ends for flow in flows}
     every = (pinged.ends for report in reports.values() for pinged in report.flows)
-    scans = [(scan, verdict) for scan in mesh.scans() for verdict in scan.verdicts()]
+    all_scans = list(mesh.scans())
+    scans = [(scan, verdict) for scan in all_scans for verdict in scan.verdicts]
+    separating = (ends for scan in all_scans if scan.is_in_doubt for ends in scan.further_flows())
     return PingFindings(
         known=len(flows),
         unknown=tuple(ends for ends in every if ends not in judged),
@@ -121,6 +125,7 @@ def judge_pings(
         ),
         doubts=tuple(v for _, v in scans if v.judgement is Judgement.UNKNOWN),
         came_and_went={flow.ends: len(flow.episodes) for flow in mesh.gone},
+        further_flows=tuple(dict.fromkeys(separating)),
     )
 
 
@@ -228,7 +233,8 @@ class _Mesh:
             if not left:
                 break
             worst = max(left, key=lambda flow: (flow.bad_windows, flow.ends))
-            scan = _Scan(self.fabric, self.flows, sorted(chain.from_iterable(worst.episodes)))
+            windows = sorted(chain.from_iterable(worst.episodes))
+            scan = _Scan(self.fabric, self.flows, windows, lasts=worst.is_bad_now)
             yield scan
             left = [flow for flow in left if flow is not worst and flow.ends not in scan.bad]
         if late := dict(_late_flows(self.flows)):
@@ -255,7 +261,8 @@ class _Mesh:
 
 
 class _Scan:
-    """All flows in the same windows, as a scan would have measured them."""
+    """All flows in the same windows, as a scan would have measured them. Of what lasts the newest
+    windows suffice, so that flows count which are pinged since a short time."""
 
     def __init__(
         self,
@@ -263,18 +270,33 @@ class _Scan:
         flows: Sequence[_KnownFlow],
         windows: Sequence[int],
         late: Mapping[RailNics, float] = MappingProxyType({}),
+        *,
+        lasts: bool = False,
     ) -> None:
         self.fabric, self.windows, self.late = fabric, windows, late
-        self.flows = [flow for flow in flows if flow.knows_most(windows)]
-        self.shortfall = {f.ends: late.get(f.ends) or f.loss_in(windows) for f in self.flows}
+        judged = windows[-LASTING:] if lasts else windows
+        self.flows = [flow for flow in flows if flow.knows_most(judged)]
+        self.shortfall = {f.ends: late.get(f.ends) or f.loss_in(judged) for f in self.flows}
         self.bad = {ends for ends, short in self.shortfall.items() if short > LIMIT}
 
+    @cached_property
     def verdicts(self) -> tuple[PartVerdict, ...]:
+        return part_verdicts(self.fabric, self._traffic)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return any(verdict.judgement is Judgement.UNKNOWN for verdict in self.verdicts)
+
+    def further_flows(self) -> tuple[RailNics, ...]:
+        """Further flows, whose losses would tell the causes apart."""
+        return confirmation(self.fabric, self._traffic.observations, self._traffic.model)
+
+    @cached_property
+    def _traffic(self) -> Traffic:
         observations = (
             Observation(_flow(self.fabric, ends), short) for ends, short in self.shortfall.items()
         )
-        traffic = Traffic(observations=tuple(observations), unmeasured=frozenset())
-        return part_verdicts(self.fabric, traffic)
+        return Traffic(observations=tuple(observations), unmeasured=frozenset())
 
     def suspicion(self, verdict: PartVerdict) -> PingSuspicion:
         across = [

@@ -29,7 +29,7 @@ FlowShortfalls = Mapping[RailNics, float]
 class CauseDoubt:
     """The reason why a cause is no defect yet."""
 
-    code: str  # CAME-AND-WENT, or NOT-REPEATED
+    code: str  # CAME-AND-WENT, NOT-REPEATED or CONGESTED
     reason: str
 
 

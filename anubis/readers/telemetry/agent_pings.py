@@ -90,7 +90,8 @@ def _agent_pings(node: str, document: Any) -> AgentPings:
 def plans(
     fabric: Fabric, mesh: PingMesh, answers: Mapping[str, AgentPings]
 ) -> tuple[dict[str, bytes], int]:
-    """The plan of pings of each agent that answered, and the number of flows that lack an address.
+    """The plan of pings of each agent that answered, and the number of flows that lack an address
+    at either end, or have one of IPv4 at one end and of IPv6 at the other.
     An agent that does not answer now is pinged where others have pinged it."""
     pinged_at = {
         target: place for answer in answers.values() for target, place in answer.targets.items()
@@ -102,7 +103,7 @@ def plans(
         far = answers.get(target.node)
         there = _place(fabric, target, answers)
         place = (there[1], far.port) if far and there else pinged_at.get(target)
-        if near is None or place is None:
+        if near is None or place is None or (":" in near[1]) != (":" in place[0]):  # IPv6
             lacking += 1
             continue
         of_node[source.node].append(

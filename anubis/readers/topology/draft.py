@@ -21,6 +21,7 @@ class Draft:
         self.findings: list[Remark] = []
         self._switches: dict[str, str] = {}
         self._guids: dict[str, str] = {}
+        self._addresses: dict[str, tuple[str, ...]] = {}
         self._nics: list[Nic] = []
         self._rail_nics: set[tuple[str, str]] = set()
         self._again: dict[tuple[str, str], int] = {}  # the last number of a further NIC
@@ -30,10 +31,13 @@ class Draft:
     def find(self, kind: str, sentence: str, line: int = 0) -> None:
         self.findings.append(Remark(kind=kind, sentence=sentence, line=line))
 
-    def switch(self, id: str, name: str = "", guid: str = "") -> None:
+    def switch(
+        self, id: str, name: str = "", guid: str = "", addresses: tuple[str, ...] = ()
+    ) -> None:
         """Add a switch; a later name does not replace the first one."""
         self._switches[id] = self._switches.get(id) or name
         self._guids[id] = self._guids.get(id) or guid
+        self._addresses[id] = self._addresses.get(id) or addresses
 
     def has_switch(self, id: str) -> bool:
         return id in self._switches
@@ -120,7 +124,13 @@ class Draft:
         return Survey(
             fabric=Fabric(
                 switches=tuple(
-                    Switch(id=id, name=name, tier=tier.get(id, 0), guid=self._guids[id])
+                    Switch(
+                        id=id,
+                        name=name,
+                        tier=tier.get(id, 0),
+                        guid=self._guids[id],
+                        addresses=self._addresses[id],
+                    )
                     for id, name in self._names().items()
                 ),
                 links=tuple(

@@ -18,9 +18,10 @@ from anubis.core.records import Count
 from anubis.text.tables import own_column, parse_table
 
 COLUMNS = ("name", "port", "counter", "value")
-# What ethtool counts of errors, corrections (FEC) and congestion (PFC, ECN); the rest is load.
+# What programs count of errors, corrections (FEC) and congestion (PFC, ECN); the rest is load.
 TELLING = re.compile(
-    r"err|crc|fcs|symbol|discard|drop|link_down|fec|correct|pause|pfc|ecn|cnp|out_of_sequence",
+    r"(?<!no_)err|crc|fcs|symbol|discard|drop|link_down|carrier.transitions|fec|correct|pause|pfc"
+    r"|ecn|cnp|out_of_sequence",
     re.IGNORECASE,
 )
 
@@ -59,7 +60,7 @@ def parse_ethtool(text: str, where: str) -> tuple[list[Count], list[Remark]]:
         elif heading := _DEVICE.fullmatch(rest):
             host, device = heading.group(1) or host, heading.group(2)
         else:
-            findings.append(_unreadable(row, line))
+            findings.append(unreadable(row, line))
     if not counts:
         raise TopologyError(
             f"{where}: no counter has a host and a device: put lines with host and device before"
@@ -76,7 +77,7 @@ def parse_counters(text: str, where: str) -> tuple[list[Count], list[Remark]]:
         if all(cells) and _VALUE.fullmatch(cells[3]):
             counts.append(_count(*cells))
         else:
-            findings.append(_unreadable(table.separator.join(row), table.line))
+            findings.append(unreadable(table.separator.join(row), table.line))
     return counts, findings
 
 
@@ -84,6 +85,6 @@ def _count(name: str, port: str, counter: str, value: str) -> Count:
     return Count(guid="", name=name, port=port, counter=counter.strip(), value=int(value))
 
 
-def _unreadable(row: str, line: int) -> Remark:
+def unreadable(row: str, line: int) -> Remark:
     sentence = f'cannot be read, left out: "{row.strip()[:60]}"'
     return Remark(kind="unreadable", sentence=sentence, line=line)

@@ -10,22 +10,14 @@ import re
 from collections import Counter as Tally
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from anubis.core.errors import TopologyError
 from anubis.core.fabric import Remark
 from anubis.core.network.counters import count_rises
 from anubis.core.records import Count, Counters, Limit
 from anubis.readers.topology import tool
-from anubis.readers.topology.ethernet_counters import (
-    is_ethtool,
-    is_table,
-    parse_counters,
-    parse_ethtool,
-)
 from anubis.readers.topology.ibnetdiscover import guid_of, switch_name
 from anubis.readers.topology.tool import decode, locate
-from anubis.text.files import read_bytes
 
 LIVE = ("ibqueryerrors",)
 NO_ERRORS = re.compile(r"port_xmit_wait|port_\w+_(data|pkts)")  # load and congestion
@@ -66,29 +58,11 @@ def live(command: Sequence[str] = LIVE) -> CounterReading:
     return replace(reading, findings=(*findings, *reading.findings))
 
 
-def load(path: Path) -> CounterReading:
-    text, findings = decode(read_bytes(path, TopologyError))
-    reading = _parse_any(text, f'"{path}"')
-    return replace(reading, findings=(*findings, *reading.findings))
-
-
-def _parse_any(text: str, where: str) -> CounterReading:
-    if not (is_ethtool(text) or is_table(text)):
-        return parse(text, where)
-    counts, findings = (parse_ethtool if is_ethtool(text) else parse_counters)(text, where)
-    return CounterReading(
-        counts=tuple(counts),
-        unread=frozenset(),
-        is_whole=True,
-        shows_zeros=True,
-        findings=tuple(locate(findings, where)),
-    )
-
-
 def compare(
     before: CounterReading, after: CounterReading, over_s: float, limits: tuple[Limit, ...] = ()
 ) -> Counters:
-    """Return the rise between two readings, except for ports that did not answer the first time."""
+    """Return the rise between two readings, except for ports that did not answer the first time. A
+    reading that shows zeros also shows which counters did not rise."""
     if not before.is_whole:
         raise TopologyError(
             "the earlier reading of the counters is incomplete: the rise since then is unknown"
@@ -101,8 +75,11 @@ def compare(
         and (not before.shows_zeros or _key(count) in keys_before)
     ]
     rises = count_rises(before.counts, readable, over_s, limits)
+    rose = {_key(count) for count in (*rises.counts, *rises.stuck)}
+    still = (replace(c, value=0) for c in readable if after.shows_zeros and _key(c) not in rose)
     return replace(
         rises,
+        counts=(*rises.counts, *still),
         is_whole=after.is_whole and not after.shows_zeros,
         unread=tuple(sorted(before.unread | after.unread)),
     )
@@ -180,6 +157,6 @@ def _no_counters(text: str, where: str) -> TopologyError:
         )
     content = "is empty" if not text.strip() else "holds no counters of ports"
     return TopologyError(
-        f'{where} {content}: expected output of "ibqueryerrors" or "ethtool -S", or a table with '
-        "the columns name, port, counter, value"
+        f'{where} {content}: expected output of "ibqueryerrors", "ethtool -S", "snmpwalk" or '
+        '"gnmic", or a table with the columns name, port, counter, value'
     )

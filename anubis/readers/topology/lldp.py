@@ -2,18 +2,26 @@
 
 One document is an object `{"node001": {"lldp": ...}, ...}`, or lines of
 `{"host": "node001", "lldp": ...}`. Switches that run lldpd may be among the machines: their
-neighbours are the links between switches.
+neighbours are the links between switches. Others may know a port of theirs by an alias or a number;
+then it has the name by which the switch itself knows it, which counters have too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anubis.core.errors import TopologyError
+from anubis.core.fabric import natural_key, plain_name
 from anubis.readers.topology.draft import Draft, Survey
 from anubis.text.files import json_value
+
+# The description of a port that is its name: an alias or a MAC address stands for it elsewhere.
+_INTERFACE = re.compile(
+    r"(?:eth|swp|et-|xe-|ge-|gi|te|twe|fo|hu|two|en|ib)[a-z-]*[\d/.:_spnf]+", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -23,15 +31,18 @@ class _Neighbour:
     name: str
     port: str
     is_switch: bool
+    addresses: tuple[str, ...] = ()
 
 
 def parse(text: str, where: str) -> Survey:
     draft = Draft()
-    neighbours = [
-        neighbour
-        for host, document in _documents(text, where, draft)
-        for neighbour in _neighbours(host, document, draft)
-    ]
+    neighbours = _name_ports(
+        [
+            neighbour
+            for host, document in _documents(text, where, draft)
+            for neighbour in _neighbours(host, document, draft)
+        ]
+    )
     switches = {neighbour.name for neighbour in neighbours if neighbour.is_switch}
     _report_one_sided(neighbours, switches, draft)
     cabled: set[tuple[str, str]] = set()
@@ -57,7 +68,33 @@ def parse(text: str, where: str) -> Survey:
                 switch=neighbour.name,
                 port=neighbour.port,
             )
+    for neighbour in neighbours:
+        if draft.has_switch(neighbour.name):
+            draft.switch(neighbour.name, addresses=neighbour.addresses)
     return draft.survey()
+
+
+def _name_ports(neighbours: Sequence[_Neighbour]) -> list[_Neighbour]:
+    """Name the far ports of a machine as it does itself, if others call all of them otherwise and
+    both ends list as many cables."""
+    seen: dict[tuple[str, str], list[_Neighbour]] = {}
+    for neighbour in neighbours:
+        ends = plain_name(neighbour.of), plain_name(neighbour.name)
+        seen.setdefault(ends, []).append(neighbour)
+    own = {(plain_name(neighbour.of), neighbour.device) for neighbour in neighbours}
+    agreed = {
+        plain_name(neighbour.name)
+        for neighbour in neighbours
+        if (plain_name(neighbour.name), neighbour.port) in own
+    }
+    renamed: dict[_Neighbour, _Neighbour] = {}
+    for (of, name), forth in seen.items():
+        back = seen.get((name, of), [])
+        if name not in agreed and len(back) == len(forth):
+            ports = sorted((neighbour.device for neighbour in back), key=natural_key)
+            in_order = sorted(forth, key=lambda neighbour: natural_key(neighbour.port))
+            renamed |= {n: replace(n, port=port) for n, port in zip(in_order, ports, strict=True)}
+    return [renamed.get(neighbour, neighbour) for neighbour in neighbours]
 
 
 def _report_one_sided(neighbours: Sequence[_Neighbour], switches: Set[str], draft: Draft) -> None:
@@ -66,7 +103,7 @@ def _report_one_sided(neighbours: Sequence[_Neighbour], switches: Set[str], draf
 
     A machine that a switch knows by a name under which none reported may be any machine.
     """
-    reporting = {_plain(neighbour.of) for neighbour in neighbours}
+    reporting = {plain_name(neighbour.of) for neighbour in neighbours}
     listed: dict[tuple[str, str], list[str]] = {}
     for neighbour in neighbours:
         listed.setdefault((neighbour.of, neighbour.device), []).append(neighbour.name)
@@ -80,14 +117,10 @@ def _report_one_sided(neighbours: Sequence[_Neighbour], switches: Set[str], draf
         back = listed.get((neighbour.name, neighbour.port), [])
         if not back:
             draft.find("one-sided", f"{sentence}does not list it")
-        elif _plain(neighbour.of) not in map(_plain, back) and reporting.issuperset(
-            map(_plain, back)
+        elif plain_name(neighbour.of) not in map(plain_name, back) and reporting.issuperset(
+            map(plain_name, back)
         ):
             draft.find("contradiction", f"{sentence}names {' and '.join(back)}")
-
-
-def _plain(name: str) -> str:
-    return name.partition(".")[0].casefold()
 
 
 def _documents(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:
@@ -148,9 +181,22 @@ def _neighbour(host: str, device: str, seen: Any) -> _Neighbour:
     chassis = seen["chassis"]
     named = "id" not in chassis  # a neighbour without a system name is not wrapped in it
     name, about = next(iter(chassis.items())) if named else (chassis["id"]["value"], chassis)
-    port = seen.get("port", {}).get("id", {}).get("value", "")
+    port = _port_name(seen.get("port", {}))
     capabilities = about.get("capability", [])
     listed = capabilities if isinstance(capabilities, list) else [capabilities]
     enabled = {capability["type"] for capability in listed if capability.get("enabled")}
     forwards = bool(enabled & {"Bridge", "Router"}) and "Station" not in enabled
-    return _Neighbour(host, device, str(name), str(port), forwards or not listed)
+    at = about.get("mgmt-ip", [])
+    addresses = tuple(map(str, at if isinstance(at, list) else [at]))
+    return _Neighbour(host, device, str(name), port, forwards or not listed, addresses)
+
+
+def _port_name(port: Any) -> str:
+    """The name of a port: its id or, if that is an alias or an address, a description that is a
+    name."""
+    about = port.get("id", {})
+    described = str(port.get("descr", ""))
+    stands_for_it = about.get("type") in ("local", "mac", "ifalias")
+    if stands_for_it and _INTERFACE.fullmatch(described):
+        return described
+    return str(about.get("value", ""))
