@@ -13,7 +13,6 @@ from anubis.core.records import Judgement
 from anubis.report.view import CampaignView
 from anubis.text.wording import quantity
 
-
 LOADED = 0.1  # of a program's time: nodes that are twice as bad as alpha allows pass then
 
 
