@@ -2,6 +2,7 @@
 or `python -m anubis`, a second less.
 
     forks.py ADDRESS [MODULE ...]     serves until stdin ends; loads torch unless modules are named
+    forks.py NUMBER [MODULE ...]      the same on a socket that listens already
 
 Each program has its own arguments, environment, folder, files and session, as if a shell had
 started it, and CUDA begins anew in it. One whose requester ends is killed, and so is what it leaves
@@ -102,6 +103,16 @@ def named(address: str) -> str:
     return f"\0{address[1:]}" if address.startswith("@") else address
 
 
+def listen(address: str) -> socket.socket:
+    """Listen at an address, or, by its number, on a socket that was handed over."""
+    if address.isdecimal():
+        return socket.socket(fileno=int(address))
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(named(address))
+    listening.listen(100)
+    return listening
+
+
 class Server:
     """Forks a program for each request; one whose requester has gone is killed with its session."""
 
@@ -113,9 +124,7 @@ class Server:
         self._order_of: dict[int, str] = {}
         self._has_had_orders = False
         self._waiting: list[tuple[socket.socket, str, float]] = []  # for the end of an order
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listening.bind(named(address))
-        self._listening.listen(100)
+        self._listening = listen(address)
         self._ended, self._wake = socket.socketpair()
         for end in (self._ended, self._wake):
             end.setblocking(False)

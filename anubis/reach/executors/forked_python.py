@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -35,7 +36,8 @@ class ForkedPython:
         """Return the order, changed so that its processes are children of the server."""
         server, env = order.get("forks", ""), order["env"]
         stand_in = Path(server).parent / STAND_IN
-        if not server or not shutil.which("python3", path=environment.get("PATH")):
+        python3 = shutil.which("python3", path=environment.get("PATH"))  # runs the stand-in
+        if not (server and python3 and stand_in.is_file()):
             return {**order, "forks": ""}
         python, *words = order["argv"]
         begun_as = python, {k: v for k, v in env.items() if k.startswith(AT_ITS_START)}
@@ -54,9 +56,13 @@ class ForkedPython:
     ) -> None:
         python, env = begun_as
         self._address = f"@anubis-{secrets.token_hex(16)}"
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listening.bind(f"\0{self._address[1:]}")
+        listening.listen()  # or a program that asks too early loads torch by itself
         try:
             self._server = subprocess.Popen(
-                [python, server, self._address],
+                [python, server, str(listening.fileno())],
+                pass_fds=[listening.fileno()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -65,6 +71,8 @@ class ForkedPython:
             )
         except OSError:
             return
+        finally:
+            listening.close()
         self._begun_as = begun_as
 
     def end(self) -> None:
