@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import tracemalloc
 from datetime import UTC, datetime, timedelta, timezone
@@ -22,6 +23,7 @@ from anubis.readers.jobs.log_lines import (
     node_of_file,
     read_lines,
     split_lines,
+    split_stamp,
     time_of,
 )
 from anubis.readers.jobs.training_logs import read_training
@@ -48,12 +50,30 @@ def moment(*parts):
         ("[E1206 18:44:12.7 x.cpp:1]", moment(2025, 12, 6, 18, 44, 12, 700000)),
         ("Feb 14 05:03:41 gpu-1 kernel: x", moment(2026, 2, 14, 5, 3, 41)),
         ("[Sat Feb 14 05:03:41 2026] x", moment(2026, 2, 14, 5, 3, 41)),
+        ("02/14/2026 05:03:41 - INFO - __main__ - x", moment(2026, 2, 14, 5, 3, 41)),
+        ("[02/14/26 05:03:41] INFO x", moment(2026, 2, 14, 5, 3, 41)),
+        ("14/02/2026 05:03:41 x", moment(2026, 2, 14, 5, 3, 41)),
+        ("03/02/2026 05:03:41 x", moment(2026, 2, 3, 5, 3, 41)),  # the other would be in March
+        ('[rank0]: {"ts": 1771045421.5, "step": 3}', moment(2026, 2, 14, 5, 3, 41, 500000)),
+        ('{"timestamp":1771045421500,"msg":"x"}', moment(2026, 2, 14, 5, 3, 41, 500000)),
+        ("seed 1771045421", None),
         ("2024-13-45 99:99:99 x", None),
         ("no time at all 12:30", None),
     ],
 )
 def test_a_line_says_when_it_was_written(line, at):
     assert time_of(line, ABOUT) == (None if at is None else pytest.approx(at))
+
+
+@pytest.mark.parametrize("engine", ["{at} {line}", "{at} stderr F {line}", "docker"])
+@pytest.mark.parametrize("text", ['  File "t.py", line 7', "[rank3]: ValueError: x", "step 3"])
+def test_what_a_container_s_engine_writes_before_a_line_is_its_time_and_no_text(engine, text):
+    at = "2026-02-14T05:03:41.123456789Z"
+    line = engine.format(at=at, line=text)
+    if engine == "docker":
+        line = json.dumps({"log": f"{text}\n", "stream": "stderr", "time": at})
+    assert split_stamp(line) == (at, text)
+    assert split_stamp(text) == ("", text)
 
 
 def test_a_time_without_a_zone_is_one_of_the_zone_that_is_named():

@@ -259,6 +259,34 @@ def test_a_profile_that_is_none_is_refused_in_a_sentence(text: str, message: str
 def test_odd_events_of_a_profile_are_passed_over(tmp_path: Path):
     odd = [3, {"ph": "X"}, {"ph": "X", "name": 3}, {"ph": "X", "name": "ProfilerStep#1", "ts": "a"}]
     text = json.dumps({"distributedInfo": {"rank": 0}, "traceEvents": odd})
-    assert parse_trace(text, "trace") == {}
+    assert parse_trace(text, "trace").spans == {}
     with pytest.raises(EvidenceError, match="no traces"):
         read_traces(tmp_path)
+
+
+def pipelined(rank: int, ranks: int, *, lists_groups: bool) -> str:
+    """The second half of the ranks are a stage with more to do."""
+    made = json.loads(trace(rank, 9e5 if 2 * rank >= ranks else 5e5, 1e6, "nccl:all_reduce"))
+    made["traceEvents"].append({"ph": "X", "name": "nccl:recv 1<-0", "ts": 10, "dur": 5})
+    half = ranks // 2
+    pipeline = {"pg_desc": "mesh_pp", "pg_name": "7", "ranks": [rank % half, rank % half + half]}
+    made["distributedInfo"]["pg_config"] = [pipeline] if lists_groups else []
+    return json.dumps(made)
+
+
+@pytest.mark.parametrize("lists_groups", [False, True])
+def test_a_stage_that_has_more_to_do_is_not_slow(lists_groups: bool, tmp_path: Path):
+    for rank in range(6):
+        text = pipelined(rank, 6, lists_groups=lists_groups)
+        (tmp_path / f"rank{rank}.json").write_text(text)
+    evidence = read_traces(tmp_path)
+    assert evidence.ranks.stages == (dict(enumerate([0, 0, 0, 1, 1, 1])) if lists_groups else {})
+    assert named(evidence) == []
+    why = evidence.gaps.get(Collector.STEPS, "")
+    assert ("states no stages" in why) is not lists_groups
+
+
+def test_half_of_the_ranks_are_not_slow(tmp_path: Path):
+    for rank in range(4):
+        (tmp_path / f"rank{rank}.json").write_text(trace(rank, 9e5 if rank > 1 else 5e5, 1e6))
+    assert named(read_traces(tmp_path)) == []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+from datetime import UTC, datetime
 
 import pytest
 
 from anubis.config import configs
-from anubis.core.diagnose import log_facts, mismatch
+from anubis.core.diagnose import critical, log_facts, mismatch
 from anubis.core.diagnose.analyst import analyse
 from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import Collector, Gravity, RankMap
@@ -418,3 +419,46 @@ def test_what_the_scheduler_says_of_tasks_and_nodes_is_believed(tmp_path):
     assert [(ended.rank, ended.signal) for ended in evidence.exits] == [(0, 9), (1, 9), (3, 9)]
     assert list(evidence.unreachable) == ["n2"]
     assert Collector.REACH in evidence.collectors
+
+
+BEGAN = 1_790_000_000.0
+
+
+def dated_steps(numbers, say="step {}", *, every_s=10.0):
+    lines = (
+        f"{datetime.fromtimestamp(BEGAN + every_s * n, UTC):%Y-%m-%d %H:%M:%S} {say.format(n)}"
+        for n in numbers
+    )
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        "heartbeat, step {}: no rank answers",
+        "still waiting for rank 3, iteration {}",
+        "watchdog iteration {}: no progress since step 7",
+        "retry iteration {}: the store timed out",
+        "poll step {}: 7 of 8 ranks ready",
+        "health check step {} ok",
+    ],
+)
+def test_what_counts_while_a_job_waits_is_no_step(say, tmp_path):
+    steps = dated_steps(range(5))
+    (progress,) = of_text(tmp_path, steps + dated_steps(range(5, 60), say)).progress
+    assert (progress.after, progress.until) == (4, BEGAN + 40)
+
+
+@pytest.mark.parametrize("gap_s", [60.0, 2000.0, 2200.0, 1e5])
+def test_the_log_of_a_run_before_says_nothing_of_the_run_now(gap_s, tmp_path):
+    """A rank may have ended as its job began, up to half an hour before the others notice."""
+    before, now = tmp_path / "slurm-1.out", tmp_path / "slurm-2.out"
+    before.write_text(raised("KeyError: 1", prefix="[rank2]: "))
+    os.utime(before, (BEGAN - gap_s, BEGAN - gap_s))
+    now.write_text(dated_steps(range(5)))
+    evidence = read(tmp_path)
+    assert bool(evidence.log) == (gap_s <= critical.WAITED_S + critical.AROUND_S)
+    assert evidence.progress
+    now.write_text("no time is in this file\n")
+    os.utime(now, (BEGAN + 2e5, BEGAN + 2e5))
+    assert not read(tmp_path).log  # it is more than a day younger

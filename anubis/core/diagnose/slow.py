@@ -101,6 +101,7 @@ def _peers(
 
 
 def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
+    """Yield ranks that compute slowly, if they are a minority."""
     evidence = hearing.evidence
     waits = {state.rank: state.waits or 0.0 for state in evidence.processes}
     usual = median(waits.values()) if waits else 0.0
@@ -108,6 +109,7 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
     measured = paces(evidence.steps)
     excesses = {rank: _excesses(pace, measured, evidence) for rank, pace in measured.items()}
     noise = _noise(excesses.values())
+    facts = []
     for rank, pace in measured.items():
         peers = [peer.own_s for peer in _peers(pace, measured, evidence) if peer.own_s is not None]
         if not peers or pace.own_s is None or pace.share is None or pace.share >= ALPHA:
@@ -117,7 +119,7 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
         is_much = pace.own_s - typical > LEAST_EFFECT * pace.duration_s
         is_slow = pace.own_s - waited_s >= ratio * typical
         if is_much and is_slow and _lasts(excesses[rank], noise):
-            yield JobFact(
+            fact = JobFact(
                 kind=FactKind.SLOW_COMPUTE,
                 whom=rank_subject(evidence, pace.rank),
                 evidence=(
@@ -128,6 +130,9 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
                 confidence=ALPHA_CONFIDENCE,
                 code="alpha",
             )
+            facts.append(fact)
+    if 2 * len(facts) < max(len(measured), 3):  # half of the ranks have more to do
+        yield from facts
 
 
 def _excesses(

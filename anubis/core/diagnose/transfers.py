@@ -9,6 +9,7 @@ that are slow meet in the ranks at fault. A rank of a group that is fast is clea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from statistics import median
@@ -17,6 +18,7 @@ from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Call, Collector, JobEvidence, Transfer
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.hang import rank_list, rank_subject
+from anubis.core.diagnose.slow import DEVIATION, MEDIAN_ERROR, NOISE
 
 BETA = 1.5  # as in Aegis: times as long as transfers that are alike
 FEWEST = 3  # transfers of a group, with a median that one odd transfer cannot move
@@ -59,12 +61,28 @@ def _slow_groups(times: GroupTransfers) -> dict[RankGroup, float]:
     more than half do, what is usual is not known."""
     typical = typical_times(times)
     usual_s = usual_time(typical.values()) if typical else 0.0
+    noise = _noise(times, typical)
     slow = {
         group: took_s / usual_s
         for group, took_s in typical.items()
-        if took_s > BETA * usual_s > 0 and _cost(times[group], usual_s) >= LEAST_EFFECT
+        if took_s > BETA * usual_s > 0
+        and math.log(took_s / usual_s)
+        >= NOISE * MEDIAN_ERROR * noise / math.sqrt(len(times[group]))
+        and _cost(times[group], usual_s) >= LEAST_EFFECT
     }
     return slow if 2 * len(slow) <= len(typical) else {}
+
+
+def _noise(times: GroupTransfers, typical: Mapping[RankGroup, float]) -> float:
+    """Spread of the times of transfers within their groups, as a logarithm."""
+    ratios = (
+        abs(math.log(moved.took_s / typical[group]))
+        for group, transfers in times.items()
+        for moved in transfers
+        if moved.took_s > 0 and typical[group] > 0
+    )
+    spreads = list(ratios)
+    return DEVIATION * median(spreads) if spreads else 0.0
 
 
 def _cost(transfers: Sequence[Transfer], usual_s: float) -> float:

@@ -8,17 +8,20 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from anubis.core.diagnose.evidence import Collector, JobEvidence
+from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
+from anubis.readers.jobs.ranks import NamedGroup, pipeline_stages
 from anubis.readers.jobs.step_tables import WHOLE, TraceSpan, gaps_of, read_step_table, step_times
 from anubis.readers.jobs.trace_reader import Broken, TraceReader
 from anubis.text.files import json_value, read_text
 
 MOST_RANKS = 4096  # traces are large
 WORK = "work"
+NO_RANKS = RankMap()
 RANK = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 KERNEL = re.compile(r"nccl(?:Dev)?Kernel", re.IGNORECASE)
@@ -26,7 +29,13 @@ CALL = re.compile(r"(?:gloo|nccl):")
 OPERATION = re.compile(r"aten::|enumerate\(DataLoader\)")
 
 
-def read_traces(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
+@dataclass(frozen=True, kw_only=True)
+class RankTrace:
+    spans: Mapping[tuple[int, int], list[TraceSpan]]  # by rank and step
+    groups: tuple[NamedGroup, ...]
+
+
+def read_traces(folder: Path, ranks: RankMap = NO_RANKS) -> JobEvidence:
     """Read all traces of a folder: `*.json`, gzipped or not. One that cannot be read is a gap; if
     none can, that is an error."""
     try:
@@ -35,28 +44,30 @@ def read_traces(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
         raise EvidenceError(f'cannot read "{folder}": {cause.strerror}') from None
     spans: dict[tuple[int, int], list[TraceSpan]] = {}
     broken = Broken()
+    groups: list[NamedGroup] = []
     for of_file in broken.read(paths[:MOST_RANKS], _read):
-        spans.update(of_file)
+        spans.update(of_file.spans)
+        groups.extend(of_file.groups)
     if not spans:
         raise broken.error(f'"{folder}" has no traces with steps, expected *.json of a profiler')
+    stages = ranks.stages or pipeline_stages(groups)
     return JobEvidence(
-        job=job,
-        at=at,
+        job="",
+        at=0.0,
         collectors=frozenset({Collector.STEPS}),
-        steps=(steps := tuple(step_times(spans, {}))),
-        gaps={**gaps_of(steps), **broken.gaps(Collector.STEPS)},
+        ranks=RankMap(stages=stages),
+        steps=tuple(step_times(spans, stages)),
+        gaps={**gaps_of(spans, stages), **broken.gaps(Collector.STEPS)},
     )
 
 
-def _read(path: Path) -> dict[tuple[int, int], list[TraceSpan]]:
+def _read(path: Path) -> RankTrace:
     named = RANK.search(path.name)
     rank = int(named[1]) if named else None
     return parse_trace(read_text(path, EvidenceError), f'"{path}"', rank)
 
 
-def parse_trace(
-    text: str, where: str, rank_of_file: int | None = None
-) -> dict[tuple[int, int], list[TraceSpan]]:
+def parse_trace(text: str, where: str, rank_of_file: int | None = None) -> RankTrace:
     """Return spans by rank and step: the step itself, and the communication within it."""
     try:
         document = json_value(text)
@@ -75,7 +86,19 @@ def parse_trace(
     calls = kernels or [span for span in named if CALL.match(span.operation)]
     work = [span for span in on_device if not KERNEL.search(span.operation)]
     work = work or [span for span in named if OPERATION.match(span.operation)]
-    return dict(_steps(rank, named, calls, work))
+    groups = tuple(_groups(rank, information))
+    return RankTrace(spans=dict(_steps(rank, named, calls, work)), groups=groups)
+
+
+def _groups(rank: int, information: object) -> Iterator[NamedGroup]:
+    """Yield the groups of ranks that a trace lists, and always one of the rank without a name."""
+    yield NamedGroup(rank=rank, name="", members=())
+    listed = information.get("pg_config") if isinstance(information, dict) else None
+    for group in listed if isinstance(listed, list) else ():
+        if isinstance(group, dict):
+            members = tuple(map(int, re.findall(r"\d{1,7}", str(group.get("ranks", "")))))
+            name = f"{group.get('pg_desc', group.get('desc', ''))} {group.get('pg_name', '')}"
+            yield NamedGroup(rank=rank, name=name, members=members[:MOST_RANKS])
 
 
 def _is_kernel(event: object) -> bool:
@@ -129,5 +152,7 @@ TRACE = TraceReader(
     help="How long its steps took: a folder of Kineto's traces, or a CSV file.",
     brings=(Collector.STEPS,),
     order=6,
-    read=lambda path, _: read_traces(path) if path.is_dir() else read_step_table(path),
+    read=lambda path, context: (
+        read_traces(path, context.ranks) if path.is_dir() else read_step_table(path)
+    ),
 )

@@ -24,6 +24,10 @@ WHOLE = "step"  # a span that is the step itself
 NO_WORK = (
     "the trace has no spans of computation: ranks that work longer than their peers cannot be found"
 )
+NO_STAGES = (
+    "the trace has sends and receives and states no stages: ranks that work longer may have more to"
+    " do (--ranks FILE with a column stage)"
+)
 COLUMNS = ("rank", "step", "optype", "start_ts", "duration")
 MOST_ROWS = 5_000_000  # thousands of steps of hundreds of ranks
 _MESSAGE = re.compile(r"send|recv|receive", re.IGNORECASE)
@@ -49,6 +53,10 @@ class TraceSpan:
     @property
     def is_communication(self) -> bool:
         return bool(_COLLECTIVE.search(self.operation) or _MESSAGE.search(self.operation))
+
+    @property
+    def is_message(self) -> bool:
+        return bool(_MESSAGE.search(self.operation))
 
     @property
     def is_work(self) -> bool:
@@ -88,14 +96,24 @@ def _evidence(table: Table, job: str, at: float) -> JobEvidence:
         at=at,
         collectors=frozenset({Collector.STEPS}),
         ranks=RankMap(stages=stages),
-        steps=(steps := tuple(step_times(spans, stages))),
-        gaps=gaps_of(steps),
+        steps=tuple(step_times(spans, stages)),
+        gaps=gaps_of(spans, stages),
     )
 
 
-def gaps_of(steps: Iterable[StepTime]) -> dict[Collector, str]:
-    is_known = any(step.own_s is not None for step in steps)
-    return {} if is_known else {Collector.STEPS: NO_WORK}
+def gaps_of(spans: SpansOfSteps, stages: Mapping[int, int]) -> dict[Collector, str]:
+    if not _is_comparable(spans, stages):
+        return {Collector.STEPS: NO_STAGES}
+    return {} if _has(spans, "is_work") else {Collector.STEPS: NO_WORK}
+
+
+def _has(spans: SpansOfSteps, trait: str) -> bool:
+    return any(getattr(span, trait) for of_step in spans.values() for span in of_step)
+
+
+def _is_comparable(spans: SpansOfSteps, stages: Mapping[int, int]) -> bool:
+    """Return whether it is known which ranks do the same work: without messages all do."""
+    return bool(stages) or not _has(spans, "is_message")
 
 
 # --- what it means -------------------------------------------------------------------------------
@@ -104,7 +122,7 @@ def gaps_of(steps: Iterable[StepTime]) -> dict[Collector, str]:
 def step_times(spans: SpansOfSteps, stages: Mapping[int, int]) -> Iterator[StepTime]:
     """Yield for each rank and step how long it took, how long the rank worked, and how its time in
     collectives compares with the mean of its stage."""
-    is_recorded = any(span.is_work for of_step in spans.values() for span in of_step)
+    is_recorded = _has(spans, "is_work") and _is_comparable(spans, stages)
     waited: dict[tuple[int, int], float] = {}
     of_stage: dict[tuple[int, int], list[float]] = {}
     for (rank, step), spans_of_step in spans.items():
