@@ -41,12 +41,12 @@ def agent(
             "--pings",
             metavar="PORT",
             help="Answer pings of other nodes at this UDP port, and ping others by the keeper's "
-            "plan; needs --token-file. Default: neither.",
+            "plan. Needs --token-file. Default: neither.",
         ),
     ] = None,
     node: Annotated[
         str | None,
-        typer.Option("--node", metavar="NAME", help="The node's name; by default the host's."),
+        typer.Option("--node", metavar="NAME", help="The node's name. Default: the host's."),
     ] = None,
     proc: Annotated[
         Path | None,

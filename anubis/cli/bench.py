@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="bench",
-    help="List, describe, run and tune benchmark programs; begin a new one.",
+    help="List, describe, run and tune benchmark programs. Begin a new one.",
     no_args_is_help=True,
 )
 

@@ -73,7 +73,7 @@ def diff(
 
 @app.command(
     help="Take the alphas that criteria propose into a policy. Prints the change of its text, and "
-    "which verdicts of a campaign change with it; writes nothing without --write."
+    "which verdicts of a campaign change with it. Writes nothing without --write."
 )
 def adopt(
     path: Annotated[

@@ -31,7 +31,7 @@ def gate(
     terms: Terms,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Only decide which tests are worth their time; run nothing."),
+        typer.Option("--plan", help="Only decide which tests are worth their time, and run nothing."),
     ] = False,
     event: Annotated[
         str,

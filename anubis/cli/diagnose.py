@@ -116,7 +116,7 @@ def diagnose(
 ) -> None:
     """Say why a job hangs, failed or is slow: culprit, cause, how sure, the lightest cure.
 
-    All traces that are there are read; the answer names those that are not. Exit code 0: the job
+    It reads all traces that are there, and names those that are missing. Exit code 0: the job
     moves, and nothing wrong was seen. 1: a node, a rank or the job itself is named. 2: nothing can
     be named, or nothing shows that the job moves.
     """

@@ -1,4 +1,4 @@
-"""`anubis doctor`: what this node can run, or what nodes lack before Ray is brought up there."""
+"""`anubis doctor`: what this node can run, or what nodes lack before Ray is started there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def doctor(
 ) -> None:
     """Check what this node can run, what is missing and how to get it.
 
-    With --cluster: what each node lacks before Ray is brought up there, and how to mend it.
+    With --cluster: what each node lacks before Ray is started there, and how to mend it.
     """
     if cluster is not None:
         if benchmarks:

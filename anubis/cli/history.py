@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="history",
-    help="Show what happened, was decided and was done; import records, and undo imports.",
+    help="Show what happened, was decided and was done. Import records, and undo imports.",
     no_args_is_help=True,
 )
 
@@ -186,7 +186,7 @@ def benchmarks(
 
 @app.command(
     help="Whether the history is still what was written into it. Checks the database, the "
-    "checksum of every row, and whether rows are gone; changes nothing."
+    "checksum of every row, and whether rows are gone, and changes nothing."
 )
 def check(json: options.Json = False) -> None:
     from anubis.report import history
@@ -234,16 +234,16 @@ def imports(json: options.Json = False) -> None:
 
 
 @app.command(
-    help="Undo an import. Incidents that it was the first to report are removed; those that "
-    "another file reported as well come back when that file is imported again. Attributes "
-    "of nodes that it reported are removed; earlier ones count again. Of measurements, the "
-    "campaign that they became is removed."
+    help="Undo an import. Incidents that it was the first to report are removed. If another file "
+    "reported one as well, it comes back when that file is imported again. Attributes of nodes "
+    "that it reported are removed, and earlier ones count again. An import of measurements is "
+    "removed with its campaign."
 )
 def forget(
     import_: Annotated[
         int,
         typer.Option(
-            "--import", metavar="N", help="Its number; anubis history imports lists them."
+            "--import", metavar="N", help="Its number, as anubis history imports lists it."
         ),
     ],
     json: options.Json = False,

@@ -44,7 +44,7 @@ def tell(
     request: TellRequest,
     later: Annotated[
         bool,
-        typer.Option("--later", help="Only keep it: the next anubis keep does the rest."),
+        typer.Option("--later", help="Only keep the event: the next turn does the rest."),
         ListedBefore("cluster"),
     ] = False,
     benchmarks: options.Benchmarks = None,
@@ -80,7 +80,7 @@ def keep(
     request: KeepRequest,
     do: Annotated[
         list[int] | None,
-        typer.Option("--do", metavar="ID", help="A proposal to be done; may be repeated."),
+        typer.Option("--do", metavar="ID", help="A proposal to be done. May be repeated."),
         ListedBefore("service"),
     ] = None,
     close: Annotated[
@@ -89,8 +89,8 @@ def keep(
             "--close",
             metavar="SCOPE",
             help="Close the breaker of this scope: fleet, or as keep names it. The nodes that "
-            "are out now are accepted, and the policy's share of the others may go out; "
-            "may be repeated.",
+            "are out now are accepted, and the policy's share of the others may go out. "
+            "May be repeated.",
         ),
         ListedBefore("service"),
     ] = None,
@@ -105,8 +105,8 @@ def keep(
         bool,
         typer.Option(
             "--apart",
-            help="Run tests in processes of their own, so that no turn waits for them; --every "
-            "does so anyway.",
+            help="Run tests in processes of their own, so that no turn waits for them. --every "
+            "always does so.",
         ),
         ListedBefore("service"),
     ] = False,

@@ -38,7 +38,7 @@ ClusterVisited = Annotated[
         "--cluster",
         "-c",
         help="A name under configs/clusters/, or a file, with `start:`. Each node is asked what it "
-        "lacks before Ray is brought up there.",
+        "lacks before Ray is started there.",
     ),
 ]
 ClusterShown = Annotated[
@@ -63,12 +63,12 @@ WithoutDamaged = Annotated[
 Benchmarks = Annotated[
     list[Path] | None,
     typer.Option(
-        "--benchmarks", metavar="DIR", help="Another folder of benchmark programs; may be repeated."
+        "--benchmarks", metavar="DIR", help="Another folder of benchmark programs. May be repeated."
     ),
 ]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Print the plan with its time and node-hours; run nothing."),
+    typer.Option("--dry-run", help="Print the plan with its time and node-hours, and run nothing."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON Lines on stdout instead of tables.")]
 Why = Annotated[bool, typer.Option("--why", help="All reasons and tables, instead of a few lines.")]

@@ -14,7 +14,7 @@ from anubis.operations.requests import EvaluateRiskRequest, RiskRequest, TrainRi
 
 app = typer.Typer(
     name="risk",
-    help="Estimate each node's next incident; compare policies of validation.",
+    help="Estimate each node's next incident. Compare policies of validation.",
     no_args_is_help=True,
 )
 

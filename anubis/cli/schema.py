@@ -20,14 +20,14 @@ def schema(
         str | None,
         typer.Argument(
             metavar="TYPE",
-            help="What a line has as its type; lines: any line; or describe and result, which "
+            help="The type of a line, or lines for any line, or describe or result for what "
             "benchmark programs print. Default: list them all.",
         ),
     ] = None,
 ) -> None:
     """Print the JSON Schema of what another verb prints with --json.
 
-    Within a version fields are only added. What a version said stays as it was.
+    Within a version, fields are only added, never changed.
     """
     from anubis.report import schemas
 

@@ -14,7 +14,7 @@ from anubis.operations.requests import ServeRequest
 def serve(request: ServeRequest) -> None:
     """Serve the API, the pages and the metrics of what the history knows.
 
-    Without a token, all users of this machine may read, and no others: anubis token make.
+    Without a token, only users of this machine may read. anubis token make makes one.
     """
     from anubis.service.server import serve as run
 

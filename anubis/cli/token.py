@@ -16,7 +16,7 @@ from anubis.text.files import read_text
 
 app = typer.Typer(
     name="token",
-    help="Make, list and revoke the service's tokens; show what the service was asked.",
+    help="Make, list and revoke the service's tokens. Show what the service was asked.",
     no_args_is_help=True,
 )
 
@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 def make(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Its owner; a name can be used only once.")
+        str, typer.Argument(metavar="NAME", help="Its owner. A name can be used only once.")
     ],
     scope: Annotated[
         str,
@@ -34,8 +34,8 @@ def make(
             "--scope",
             metavar="WORDS",
             help="What it allows: read, report (incidents, alerts, jobs, suspicions), operate "
-            "(nodes removed, upgraded or repaired), act (start tests, give orders); several with "
-            "commas between.",
+            "(nodes removed, upgraded or repaired), act (start tests, give orders), or several "
+            "with commas between.",
         ),
     ] = "read",
     expires: Annotated[
@@ -96,8 +96,8 @@ def revoke(
 
 
 @app.command(
-    help="The requests to the service, those that it refused, and the orders that people typed; "
-    "newest first."
+    help="Requests to the service that do more than read, those that it refused, and orders that "
+    "people typed, newest first."
 )
 def audit(
     last: Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")] = 50,

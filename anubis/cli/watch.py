@@ -57,9 +57,9 @@ def watch(
 ) -> None:
     """Say which node of a running job is unlike its peers, from what its nodes report.
 
-    Such a node is suspected; only a test says whether it is bad. Exit code 0: no node is unlike its
-    peers. 1: at least one is. 2: some nodes could not be judged. --pings: 0 if every flow is known
-    and well, 1 if a part is suspected, 2 if anything is unknown.
+    Such a node is only suspected: a test shows whether it is bad. Exit code 0: no node is unlike
+    its peers. 1: at least one is. 2: some nodes could not be judged. --pings: 0 if every flow is
+    known and well, 1 if a part is suspected, 2 if anything is unknown.
     """
     if pings:
         if follow or tell or record or html or request.job or request.file:

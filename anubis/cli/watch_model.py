@@ -34,7 +34,7 @@ def learn_watching(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="Kept as criteria/watching/NAME.json in $ANUBIS_HOME; or a file, *.json.",
+            help="The name under criteria/watching/ in $ANUBIS_HOME, or a file, *.json.",
         ),
     ] = "ours",
     telemetry: Annotated[

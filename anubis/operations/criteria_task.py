@@ -117,11 +117,10 @@ def _take(task: PeriodicTaskRun, folder: Path) -> PeriodicTaskRecord:
     ]
     if criterion_changes(before, in_use):
         raise CriteriaError(
-            "the criteria in use changed since these were proposed: nothing is changed, and the"
-            " next time compares with what is in use then"
+            "the criteria in use changed after this proposal was made: nothing is changed, and the"
+            " next proposal starts from the criteria in use"
         )
     files = criteria_files.write_learned(after, places.criteria())
     return task.end_done(
-        f"{quantity(len(files), 'file')} of criteria changed; those of before are in"
-        f" {folder / BEFORE}"
+        f"{quantity(len(files), 'file')} of criteria changed: the old ones are in {folder / BEFORE}"
     )

@@ -106,8 +106,8 @@ def gate(
         )
         if any(criterion.from_repeats and criterion.refusal for criterion in result.criteria):
             caller.remark(
-                "what a node measured of itself alone differs too much from run to run to judge it"
-                " by: give criteria of 3 or more nodes of its kind (--criteria PATH), or a policy"
+                "the repeats of a single node differ too much from run to run to judge it by them:"
+                " give criteria of 3 or more nodes of its kind (--criteria PATH), or a policy"
                 " with wider limits (--policy shared-machine), or let it pass (--on-unknown pass)"
             )
         caller.gated(result)

@@ -78,8 +78,8 @@ def join_evidence(parts: Sequence[CampaignEvidence], caller: Caller) -> Campaign
     evidence = join(parts)
     if evidence.changed:
         caller.remark(
-            f"{shorten(evidence.changed)} had another sku before: what was measured there under "
-            "that one is left out"
+            f"{shorten(evidence.changed)} had another sku before: measurements under that sku are "
+            "left out"
         )
     return evidence
 

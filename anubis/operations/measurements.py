@@ -49,8 +49,8 @@ def read_intact(
     if damaged:
         more = f", and {len(damaged) - 1:,} more" if damaged[1:] else ""
         caller.remark(
-            f"{damage_note(len(damaged))}: {damaged[0].sentence}{more}; what is left is judged, and"
-            " anubis history check lists all that is damaged"
+            f"{damage_note(len(damaged))}: {damaged[0].sentence}{more}. The rest is judged. anubis"
+            " history check lists all damage"
         )
     return IntactExecutions(executions=executions, damaged=damaged)
 

@@ -92,7 +92,7 @@ BenchmarkFolders = Annotated[
     Sequence[Path],
     Option(
         metavar="DIR",
-        help="Another folder of benchmark programs; may be repeated.",
+        help="Another folder of benchmark programs. May be repeated.",
     ),
 ]
 CounterFiles = Annotated[
@@ -100,7 +100,7 @@ CounterFiles = Annotated[
     Option(
         metavar="FILE",
         help="Error counters, as ibqueryerrors, ethtool -S, snmpwalk or gnmic print them, or a "
-        "table of name, port, counter and value; a second file is a later reading. "
+        "table of name, port, counter and value. A second file is a later reading. "
         "Default: read them from the fabric, if the topology is read from it too.",
     ),
 ]
@@ -110,8 +110,8 @@ RiseTime = Annotated[
         flags=("--over",),
         metavar="SECONDS",
         least=1.0,
-        help="The time over which the counters rose, which judging needs: between both "
-        "files, from their clearing to the only file, or between two readings of the fabric.",
+        help="The time in which the counters rose, without which they are not judged: between "
+        "both files, from their clearing to the only file, or between two readings of the fabric.",
     ),
 ]
 HcaFile = Annotated[
@@ -131,7 +131,7 @@ FabricFile = Annotated[
     str | None,
     topology_file(
         "ibnetdiscover's output, YAML, a table of host and switch, LLDP, Slurm's or "
-        "Kubernetes' view; or a name under configs/topologies/. Forwarding tables in the "
+        "Kubernetes' view, or a name under configs/topologies/. Forwarding tables in the "
         "same file, from dump_fts or the subnet manager, show which uplink a flow takes. "
         "Default: read from the fabric itself."
     ),
@@ -278,8 +278,8 @@ class ScanRequest(CampaignRequest):
                 FlagWord(
                     "covering",
                     "--cover",
-                    "Like --quick, then more rounds until every link that pairs can cross is "
-                    "crossed, surely or with a chance of 95 %; across rails if needed.",
+                    "Like --quick, then more rounds, across rails if needed, until every link that "
+                    "pairs can cross is crossed with a chance of 95 % or more.",
                 ),
             )
         ),
@@ -290,7 +290,7 @@ class ScanRequest(CampaignRequest):
             flags=("--non-blocking",),
             help="The fabric does not block, and its switches spread packets over all paths "
             "(adaptive routing): planned pairs do not wait for each other. Pairs that follow from "
-            "results still do, so nothing is blamed if that is not so.",
+            "results still do, so nothing is blamed if the fabric does block.",
         ),
     ] = False
     suite: Annotated[
@@ -298,8 +298,8 @@ class ScanRequest(CampaignRequest):
         Option(
             flags=("--suite", "-s"),
             help="A suite of programs for pairs: a name under configs/suites/, or a file. "
-            "Default: scan; if the topology has InfiniBand adapters, scan-rdma, or scan-rails if "
-            "its rails share no cable.",
+            "Default: scan, or with InfiniBand adapters in the topology scan-rdma, or scan-rails "
+            "if its rails share no cable.",
         ),
     ] = None
     policy: PolicyFile = "default"
@@ -341,8 +341,8 @@ class LocateRequest(CampaignRequest):
         bool,
         Option(
             flags=("--sdc",),
-            help="Ranks disagreed, and nothing failed: find the GPU, or the place in its host, "
-            "that computes other numbers than most, by the suite locate-sdc.",
+            help="If ranks disagreed and nothing failed: find the GPU, or the place in its host, "
+            "that computes other numbers than most. It uses the suite locate-sdc.",
         ),
     ] = False
     policy: PolicyFile = "default"
@@ -407,7 +407,8 @@ class GateRequest(JobQuestion):
         bool,
         Option(
             flags=("--no-tests",),
-            help="Answer from the history alone; unknown if tests would have to run first.",
+            help="Answer from the history alone. The answer is unknown if tests would have to run "
+            "first.",
         ),
     ] = True
 
@@ -420,8 +421,8 @@ class Terms:
         str,  # its own work there is no obstacle
         Option(
             metavar="NAME",
-            help="The job that the nodes are for: if it was reported to run there, they are "
-            "tested all the same. [default: $SLURM_JOB_ID]",
+            help="The job that the nodes are for. They are tested even if it was reported to run "
+            "there. [default: $SLURM_JOB_ID]",
         ),
     ] = ""
     cluster: ClusterAsked = None
@@ -449,7 +450,8 @@ class Terms:
         Option(
             metavar="NODES",
             form="nodes",
-            help="More idle nodes: those that are proven may take part in tests of several nodes.",
+            help="More idle nodes. If they are proven, they may take part in tests of several "
+            "nodes.",
         ),
     ] = ()
 
@@ -470,7 +472,7 @@ class LearnRequest:
             form="date",
             help="Pool the campaign with all finished ones of its suite that began before it, on "
             "DATE (2026-11-01 or 2026-11-01T08:00, UTC) or later. What a device, or a group of "
-            "nodes, measured in all of them is one unit; the last try of each step counts, and "
+            "nodes, measured in all of them is one unit. The last try of each step counts, and "
             "workloads that the campaign itself does not run are left out.",
         ),
     ] = None
@@ -560,7 +562,7 @@ class LookRequest:
         Path | None,
         Option(
             metavar="FILE",
-            help="Recorded telemetry instead: CSV, Parquet or OpenMetrics text; .gz is unpacked.",
+            help="Recorded telemetry instead: CSV, Parquet or OpenMetrics text, also as .gz.",
         ),
     ] = None
     prometheus: Annotated[str, Option(metavar="URL", help="Ask this Prometheus.")] = ""
@@ -608,8 +610,8 @@ class LookRequest:
 
 @dataclass(frozen=True)
 class SimulateRequest:
-    """Compare validation policies on a simulated cluster; what is given replaces what the scenario
-    says."""
+    """Compare validation policies on a simulated cluster. A field that is given replaces that of
+    the scenario."""
 
     scenario: Annotated[
         str,
@@ -620,7 +622,7 @@ class SimulateRequest:
         Path | None,
         Option(
             metavar="FILE",
-            help="Recorded jobs instead of the scenario's: SWF, or a table; .gz is unpacked.",
+            help="Recorded jobs instead of the scenario's: SWF, or a table, also as .gz.",
         ),
     ] = None
     seeds: Annotated[int | None, Option(least=1, help="How often each policy runs.")] = None
@@ -693,7 +695,7 @@ class TellRequest:
         ),
     ] = None
     category: Annotated[
-        str | None, Option(metavar="WORD", help="Of an incident or of a suspicion.")
+        str | None, Option(metavar="WORD", help="The category of an incident or a suspicion.")
     ] = None
     source: Annotated[
         str,
@@ -703,13 +705,13 @@ class TellRequest:
             "maintenance.",
         ),
     ] = "operator"
-    reason: Annotated[str, Option(metavar="TEXT", help="Why; or what a repair did.")] = ""
+    reason: Annotated[str, Option(metavar="TEXT", help="The reason, or what a repair did.")] = ""
     mix: Annotated[
         Mapping[str, float] | None,
         Option(
             metavar="SHARES",
             form="shares",
-            help="Of a suspicion: how likely each category is, such as gpu=0.7,host=0.3; tests are"
+            help="How likely each category of a suspicion is, such as gpu=0.7,host=0.3. Tests are"
             " chosen by it.",
         ),
     ] = None
@@ -729,7 +731,7 @@ class TellRequest:
             flags=("--from",),
             metavar="TIME",
             form="time",
-            help="When a maintenance begins: 2026-11-01T12:00; else now.",
+            help="When a maintenance begins: 2026-11-01T12:00. Default: now.",
         ),
     ] = None
     end: Annotated[
@@ -738,7 +740,7 @@ class TellRequest:
     ] = None
     id: Annotated[
         str,
-        Option(help="Its name: an event that is reported twice by one name counts once."),
+        Option(help="The event's name. An event that is reported twice by one name counts once."),
     ] = ""
     at: Annotated[
         float | None,
@@ -775,13 +777,15 @@ class ServeRequest:
             help="Where to listen. Beyond this machine only with tokens: anubis token make.",
         ),
     ] = "127.0.0.1"
-    port: Annotated[int, Option(metavar="N", least=0, most=65_535, help="0: any free one.")] = 8750
+    port: Annotated[
+        int, Option(metavar="N", least=0, most=65_535, help="The port, or 0 for any free one.")
+    ] = 8750
     names: Annotated[
         Sequence[str],
         Option(
             flags=("--name",),
             metavar="HOST",
-            help="A name by which others reach it, beside this host's own; may be repeated.",
+            help="A name by which others reach it, beside this host's own. May be repeated.",
         ),
     ] = ()
     clusters: Annotated[
@@ -789,7 +793,7 @@ class ServeRequest:
         Option(
             flags=("--cluster", "-c"),
             metavar="CLUSTER",
-            help="A cluster to keep and to start tests on, as a name or a file; may be repeated.",
+            help="A cluster to keep and to start tests on, as a name or a file. May be repeated.",
         ),
     ] = ()
     suite: SuiteName = "quick"
@@ -803,7 +807,7 @@ class ServeRequest:
             metavar="TIME",
             form="interval",
             written="60s",
-            help="How often the keeper takes a turn on each --cluster: 60s, 5m; 0s: never.",
+            help="How often the keeper takes a turn on each --cluster: 60s, 5m, or 0s for never.",
         ),
     ] = 60.0
     alerts: Annotated[
@@ -818,7 +822,7 @@ class ServeRequest:
         Option(
             metavar="NETWORK",
             help="Addresses whose connections are kept when there are too many: 10.1.0.0/16, or "
-            "a proxy's; may be repeated. Default: this machine's own, 127.0.0.0/8 and ::1.",
+            "a proxy's. May be repeated. Default: this machine's own, 127.0.0.0/8 and ::1.",
         ),
     ] = ()
     pod_gate: Annotated[
@@ -833,7 +837,7 @@ class ServeRequest:
         Path | None,
         Option(
             metavar="FILE",
-            help="Answer over HTTPS with this certificate (PEM); a renewed one is taken at once.",
+            help="Answer over HTTPS with this certificate (PEM). A renewed one is used at once.",
         ),
     ] = None
     private_key: Annotated[Path | None, Option(metavar="FILE", help="The certificate's key.")] = (
@@ -875,14 +879,14 @@ class DiagnosisRequest:
         ),
     ] = ()
     ranks_per_node: Annotated[
-        int | None, Option(metavar="N", help="Default: as the policy says, 8.")
+        int | None, Option(metavar="N", help="How many ranks a node has. Default: the policy's, 8.")
     ] = None
     ranks: Annotated[
         Path | None,
         Option(
             metavar="FILE",
-            help="Instead: a table with the columns rank and node and, if known, stage and "
-            "address.",
+            help="Instead of --nodes: a table with the columns rank and node and, if known, stage "
+            "and address.",
         ),
     ] = None
     topology: Annotated[
@@ -981,8 +985,8 @@ def column_option(keys: str, example: str) -> Option:
     return Option(
         flags=("--map",),
         metavar="KEY=COLUMN",
-        help=f"Which column has what, or several in one text: node=host, {example}. Keys: {keys}; "
-        "a column with the name of its key needs no --map. May be repeated.",
+        help=f"Which column has what, or several in one text: node=host, {example}. Keys: {keys}. "
+        "A column with the name of its key needs no --map. May be repeated.",
     )
 
 
@@ -1066,7 +1070,7 @@ class BaselineImport:
     _: KW_ONLY
     sku: HardwareKind
     units: Annotated[
-        int, Option(metavar="N", help="How many units the means are of; the file does not say.")
+        int, Option(metavar="N", help="How many units the means are of: the file does not say.")
     ]
     policy: PolicyFile = "default"
 
@@ -1089,8 +1093,8 @@ class IncidentImport:
         Option(
             metavar="NODES",
             form="nodes",
-            help="All nodes that were watched, known or not; incidents of others are left out. "
-            "Default: those in the file that the cluster has; if it has none so far, all in the "
+            help="All nodes that were watched, known or not. Incidents of others are left out. "
+            "Default: those in the file that the cluster has. If it has none so far: all in the "
             "file, plus as many as the mapping says.",
         ),
     ] = None

@@ -90,12 +90,12 @@ def foresee(request: RiskRequest, caller: Caller = NOBODY) -> NodeRisks:
     nodes = request.nodes
     model, provenance = risk_files.load(_model_file(request.file, cluster))
     if strangers := sorted(set(nodes) - set(logbook.nodes)):
-        caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
+        caller.remark(f"the history has no {names(strangers)}: forecast as if just added")
     if unforeseen := logbook.uncovered_categories(model.covariates):
-        caller.remark(f"not known when it was trained, counted in the totals: {names(unforeseen)}")
+        caller.remark(f"the model has no {names(unforeseen)}: counted only in the totals")
     for grouping, alone in logbook.strangers_in_group(nodes, model.covariates).items():
         caller.remark(
-            f"no other node of the {grouping} of {names(alone)} is known: it is as all are"
+            f"no other node of the {grouping} of {names(alone)} is known: the usual rate counts"
         )
     statuses = logbook.statuses(Instants.now(list(nodes), at), model.covariates)
     return NodeRisks(
@@ -112,8 +112,8 @@ def _tell_of_gaps(logbook: Logbook, caller: Caller) -> None:
     for attribute, count in logbook.sparse_attributes().items():
         caller.remark(
             f"{attribute} is known of {count:,} of {len(logbook.nodes):,} nodes: no model learns"
-            " from it, because the others may be those that never failed; anubis history import"
-            " nodes reports it"
+            " from it, because the others may be those that never failed. Report it by anubis"
+            " history import nodes"
         )
 
 

@@ -206,7 +206,7 @@ def _print_reckoning(reckoning: Reckoning, console: Console) -> None:
     if len(reckoning.planted) > LISTED:
         console.print(f"  and {len(reckoning.planted) - LISTED:,} more", highlight=False)
     if blamed := reckoning.wrongly_blamed:
-        console.print(f"  wrongly blamed: {names(blamed)}", markup=False, highlight=False)
+        console.print(f"  blamed though sound: {names(blamed)}", markup=False, highlight=False)
 
 
 def _rows_by_benchmark(rows: list[MetricRow]) -> dict[str, list[MetricRow]]:

@@ -76,7 +76,7 @@ def _watch_over(app: FastAPI, house: House, actor: Actor) -> None:
     def readyz() -> Response:
         """Answer that the history can be read, too."""
         house.history.clusters.names()
-        role = "acting" if actor.is_acting else "reading: another service acts"
+        role = "acting" if actor.is_acting else "not acting"
         return Response(f"ready, {role}\n", media_type="text/plain")
 
     @app.get("/metrics", include_in_schema=False)

@@ -63,5 +63,5 @@ class Actor:
         was_acting, self._had_lock_at = self._had_lock_at > -math.inf, had_lock_at
         is_acting = had_lock_at > -math.inf
         if is_acting is not was_acting:
-            LOG.info("this service acts" if is_acting else "another service acts, or none")
+            LOG.info("this service acts" if is_acting else "this service does not act")
         self._tell(is_acting)

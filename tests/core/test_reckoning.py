@@ -71,7 +71,7 @@ def test_a_planted_node_is_found_unsure_or_missed_and_a_good_one_wrongly_blamed(
     assert [trouble.detected for trouble in reckoned.planted] == ["missed", "unsure", "found"]
     assert reckoned.wrongly_blamed == (good,)
     assert reckoned.headline == (
-        "planted: 3, of which 1 found, 1 unsure, 1 missed; wrongly blamed: 1"
+        "planted: 3, of which 1 found, 1 unsure, 1 missed. Sound nodes blamed: 1"
     )
     assert {trouble.trouble for trouble in reckoned.planted} == {"20% slow in alone"}
 
@@ -91,7 +91,7 @@ def test_trouble_on_nodes_that_took_no_part_is_not_counted():
     (slow,) = plants_of(fleet, [ALONE])
     others = [node for node in members(fleet) if node.name != slow]
     reckoned = reckon(fleet, planned(fleet, others), verdicts(node.name for node in others))
-    assert reckoned.headline == "planted: 0; wrongly blamed: nobody"
+    assert reckoned.headline == "planted: 0. Sound nodes blamed: none"
 
 
 @pytest.mark.parametrize("seed", range(8))

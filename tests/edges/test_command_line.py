@@ -326,7 +326,7 @@ def test_terminal_records_and_page_list_what_was_planted_and_what_of_it_was_foun
         "found": 3,
         "wrongly_blamed": [],
     }
-    headline = "planted: 3, of which 3 found; wrongly blamed: nobody"
+    headline = "planted: 3, of which 3 found. Sound nodes blamed: none"
     assert headline in page.read_text()
     table = near.run("report").out
     assert f"This fleet is simulated. {headline}" in table

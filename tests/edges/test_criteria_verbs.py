@@ -284,7 +284,7 @@ def test_what_nodes_measured_when_they_were_of_another_sku_is_left_out(near):
     accept(near, sku="before")
     accept(near, sku="now")
     done = near.run("criteria", "learn", "--since", "2023-01-01", "--out", "now")
-    assert "n[1-8] had another sku before: what was measured there under that one" in done.err
+    assert "n[1-8] had another sku before: measurements under that sku are left out" in done.err
     (only,) = criteria_in(near, "now")
     assert (only["units"], len(only["reference"])) == (NODES, SAMPLES)
 

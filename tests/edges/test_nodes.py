@@ -143,7 +143,7 @@ def test_a_new_node_of_a_bad_rack_is_at_risk_and_it_is_said_why(entry, home):
     assert risk["r2n9"]["attributes"] == {"rack": "r2"}
     assert risk["r2n9"]["status"]["rack_rate"] > 2
     assert risk["else"]["status"]["rack_rate"] == 1
-    assert "no other node of the rack of else is known: it is as all are" in shown.err
+    assert "no other node of the rack of else is known: the usual rate counts" in shown.err
     assert "rack r2 (" in entry("risk", "show", "r2n9").out
 
     with History.open(str(home / "history.sqlite")) as history:

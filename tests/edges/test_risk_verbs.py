@@ -73,7 +73,7 @@ def test_a_model_is_learned_and_names_the_node_most_at_risk(home):
     assert all(chance[node] < chance[BAD] / 3 for node in NODES if node != BAD)
     curve = lines[0]["curve"]
     assert curve["p"] == sorted(curve["p"])
-    assert "new1: taken for just added" in shown.err
+    assert "new1: forecast as if just added" in shown.err
     status = {line["node"]: line["status"] for line in lines}[BAD]
     assert status["total_up_h"] / 24 == pytest.approx(200 - 19, abs=0.1)  # 19 days of repair
     assert status["since_incident_h:gpu"] / 24 == pytest.approx(10, abs=0.1)

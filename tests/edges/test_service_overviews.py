@@ -323,7 +323,7 @@ def test_a_diagnosis_is_shown_with_what_a_test_of_its_suspect_came_to(visitor):
     text = text_of(html)
     for sentence in (
         "3 jobs in trouble 0 confirmed by a test 1 refuted",
-        "Of 1 other job nobody can say whether it ended well",
+        "Whether 1 other job ended well is unknown",
         "diagnosis: of its suspicions of gpu, tests confirmed 0 and refuted 1; the next is",
         "a test cleared n1",
         "not tested yet: n2",

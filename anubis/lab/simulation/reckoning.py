@@ -48,12 +48,12 @@ class Reckoning:
 
     @property
     def headline(self) -> str:
-        """Headline such as `planted: 11, of which 10 found, 1 missed; wrongly blamed: nobody`."""
+        """Headline such as `planted: 11, of which 10 found, 1 missed. Sound nodes blamed: none`."""
         counts = {detected: len(self.select(detected)) for detected in reversed(DETECTIONS)}
         listed = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n or word == "found")
-        blamed = f"{len(self.wrongly_blamed):,}" if self.wrongly_blamed else "nobody"
+        blamed = f"{len(self.wrongly_blamed):,}" if self.wrongly_blamed else "none"
         of_which = f", of which {listed}" if self.planted else ""
-        return f"planted: {len(self.planted):,}{of_which}; wrongly blamed: {blamed}"
+        return f"planted: {len(self.planted):,}{of_which}. Sound nodes blamed: {blamed}"
 
 
 def plants_of(fleet: SimulatedFleet, specs: Iterable[BenchmarkSpec]) -> dict[str, Plant]:
