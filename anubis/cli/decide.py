@@ -31,7 +31,9 @@ def gate(
     terms: Terms,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Only decide which tests are worth their time, and run nothing."),
+        typer.Option(
+            "--plan", help="Only decide which tests are worth their time, and run nothing."
+        ),
     ] = False,
     event: Annotated[
         str,

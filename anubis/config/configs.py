@@ -33,6 +33,7 @@ from anubis.core.text import escape_line
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.reach.executors.machine import port_range
 from anubis.reach.executors.start_settings import PodSettings, PodStart, RayStart, StartSettings
+from anubis.reach.executors.start_ways import start_ways
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from anubis.reach.orchestrators.orchestrator_settings import OrchestratorSettings, settings_kinds
 from anubis.text import hostlist, places
@@ -170,8 +171,8 @@ class RayCluster(_Nodes):
                         f'"{name}" (use a Ray that runs already) and "start" (bring one up)'
                         " exclude each other"
                     )
-            if self.drained_by and (self.start, self.drained_by[0]) != ("slurm", "ssh"):
-                raise ValueError('"drained_by" is for "start: slurm" and begins with "ssh"')
+            if self.drained_by:
+                self._check_drained_by(self.start)
             if (self.start == "kubernetes") != (self.start_pod is not None):
                 raise ValueError('"start: kubernetes" and "start_pod" with an image go together')
             if self.start == "kubernetes" and self.start_options:
@@ -189,6 +190,12 @@ class RayCluster(_Nodes):
             ):
                 if getattr(self, name):
                     raise ValueError(f'"{name}" is for a Ray that is brought up: add "start"')
+
+    def _check_drained_by(self, start: str) -> None:
+        ways = [name for name, way in start_ways().items() if way.refused_nodes]
+        if start not in ways or self.drained_by[0] != "ssh":
+            words = " or ".join(f'"start: {name}"' for name in ways)
+            raise ValueError(f'"drained_by" is for {words} and begins with "ssh"')
 
     @property
     def way(self) -> RayStart | None:

@@ -27,6 +27,7 @@ from anubis.reach.executors.ray_link import safe_place
 from anubis.reach.executors.ray_start import order_for
 from anubis.reach.executors.remote_commands import RemoteCommand
 from anubis.reach.executors.start_settings import RayStart
+from anubis.reach.executors.start_ways import start_ways
 from anubis.text import hostlist
 from anubis.text.packages import require_package
 from anubis.text.reading import read
@@ -34,21 +35,11 @@ from anubis.text.wording import quantity, time_span
 
 AT_ONCE = 64  # ssh processes, each of a few MB
 LOOK_LIMIT_S = 30.0  # a Python starts within seconds, and on a cold disk within half a minute
-VISIT_DEADLINE_S = 90.0  # Slurm may take a minute to find the node free
+VISIT_DEADLINE_S = 90.0  # a scheduler may take a minute to find the node free
 LOOK_EVERY_S = 0.05  # between glances at processes that have ended
 SHM_BYTES = 1 << 30  # what NCCL's guide gives a container
 NOFILE = 8192  # what Ray recommends
 CLOCK_TOLERANCE_S = 5.0  # the way to a node may take seconds itself
-MEMLOCK_CURES = {
-    "ssh": '"* - memlock unlimited" in /etc/security/limits.d/',
-    "slurm": "LimitMEMLOCK=infinity for slurmd, PropagateResourceLimitsExcept=MEMLOCK",
-    "kubernetes": "LimitMEMLOCK=infinity for the container runtime: systemctl edit containerd",
-}
-NOFILE_CURES = {
-    "ssh": '"* - nofile 65536" in /etc/security/limits.d/',
-    "slurm": "LimitNOFILE=65536 for slurmd",
-    "kubernetes": "LimitNOFILE=65536 for the container runtime: systemctl edit containerd",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,11 +165,8 @@ def check(
 
 
 def _cure(way: RayStart, name: str, words: str) -> str:
-    if "Requested nodes are busy" in words:
-        return "wait until the job that is there has ended"
-    if "Required node not available" in words:
-        return "Slurm starts no job there; `drained_by: [ssh]` reaches drained nodes"
-    return f"see what this says: {shlex.join(trial(way, name))}"
+    known = (do for said, do in start_ways()[way.by].advice.items() if said in words)
+    return next(known, f"see what this says: {shlex.join(trial(way, name))}")
 
 
 def facts_of(name: str, remote_command: RemoteCommand) -> NodeFacts | None:
@@ -192,13 +180,7 @@ def facts_of(name: str, remote_command: RemoteCommand) -> NodeFacts | None:
 
 def trial(way: RayStart, name: str) -> list[str]:
     """Command that a person would type to see the trouble."""
-    command = [*way.prefix, way.python, "--version"]
-    if way.by == "ssh":
-        return ["ssh", *way.options, name, *command]
-    if way.pods is not None:
-        image = f"--image={way.pods.settings.image}"
-        return ["kubectl", "debug", f"node/{name}", "-it", image, "--", *command]
-    return ["srun", "--exclusive", *way.options, f"--nodelist={name}", *command]
+    return start_ways()[way.by].trial(way, name, [*way.prefix, way.python, "--version"])
 
 
 def lacks(facts: NodeFacts, way: RayStart, between: tuple[float, float]) -> Iterator[Lack]:
@@ -259,7 +241,7 @@ def _room(facts: NodeFacts, way: RayStart) -> Iterator[Lack]:
         yield Lack(
             what="memlock",
             found=f"{_size(memlock)} may be locked in memory, RDMA needs no limit",
-            advice=MEMLOCK_CURES[way.by],
+            advice=start_ways()[way.by].limits["memlock"],
         )
     if facts.shm_bytes < SHM_BYTES:
         yield Lack(
@@ -278,7 +260,7 @@ def _room(facts: NodeFacts, way: RayStart) -> Iterator[Lack]:
         yield Lack(
             what="nofile",
             found=f"{nofile} open files at most, Ray recommends {NOFILE}",
-            advice=NOFILE_CURES[way.by],
+            advice=start_ways()[way.by].limits["nofile"],
         )
 
 

@@ -13,6 +13,7 @@ from anubis.config import catalog, configs
 from anubis.core.errors import UsageError
 from anubis.core.fabric import Fabric
 from anubis.operations.caller import Caller
+from anubis.reach.executors.start_ways import start_ways
 from anubis.text import hostlist
 from anubis.text.hostlist import shorten
 from anubis.text.packages import require_package
@@ -174,16 +175,15 @@ def _token(cluster: configs.RayCluster) -> Path | None:
 
 
 # --- ways to nodes -----------------------------------------------------------------------------
-# To start Ray: by the cluster's file, or by ssh if Slurm starts no job there.
+# To start Ray: by the cluster's file, or by another way where that one starts nothing.
 
 
 def ways_to(names: Sequence[str], way: RayStart) -> dict[str, RayStart]:
-    """Settings for reaching each node. A drained node without a job stays so: ssh
-    disturbs no job there."""
+    """Settings for reaching each node. A drained node without a job stays so: another way disturbs
+    no job there."""
     if not way.drained_by:
         return dict.fromkeys(names, way)
-    from anubis.reach.orchestrators.slurm import nodes_without_jobs
-
-    drained = nodes_without_jobs()
-    past_slurm = replace(way, by="ssh", options=way.drained_by[1:])
-    return {name: past_slurm if name in drained else way for name in names}
+    refused_nodes = start_ways()[way.by].refused_nodes
+    refused = refused_nodes() if refused_nodes else frozenset()
+    past = replace(way, by=way.drained_by[0], options=way.drained_by[1:])
+    return {name: past if name in refused else way for name in names}

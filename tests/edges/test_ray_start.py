@@ -25,6 +25,7 @@ from anubis.core.errors import ConfigError, UsageError
 from anubis.reach.executors import dispatch, ray_link, ray_node, ray_start, remote_commands
 from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand
 from anubis.reach.executors.start_settings import RayStart
+from anubis.reach.executors.start_ways import leave_own_job, start_ways
 from tests.edges import slurm_bed
 from tests.edges.desk import Desk
 from tests.edges.slurm_bed import SlurmBed, SlurmHost
@@ -278,7 +279,7 @@ def test_slurm_gives_the_whole_node_to_nobody_else() -> None:
 def test_a_driver_in_a_job_of_slurm_asks_for_nodes_outside_of_it() -> None:
     inside = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
     outside = {"SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
-    assert remote_commands.outside_of_slurm(inside) == outside
+    assert leave_own_job(inside) == outside
 
 
 def remote_command_of(
@@ -330,7 +331,8 @@ def test_of_a_drained_node_slurm_is_not_taken_at_its_last_word(tmp_path: Path) -
         "srun: error: Unable to allocate resources: Requested nodes are busy\n"
     )
     tell = ["sh", "-c", 'printf %s "$0" >&2; exit 1', said_by_srun]
-    remote_command = PipedCommand(tell, {}, tmp_path / "remote_command")
+    by_slurm = start_ways()["slurm"]
+    remote_command = PipedCommand(tell, {}, tmp_path / "remote_command", by_slurm)
     assert eventually(lambda: remote_command.has_ended)
     words = "srun: Required node not available (down, drained or reserved)"
     assert remote_command.last_words() == words

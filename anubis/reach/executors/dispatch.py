@@ -10,32 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from anubis.core.errors import UsageError
-from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand, argv_to, ssh_host
+from anubis.reach.executors.remote_commands import (
+    Courier,
+    PipedCommand,
+    RemoteCommand,
+    argv_to,
+)
 from anubis.reach.executors.start_settings import RayStart
+from anubis.reach.executors.start_ways import start_ways
 from anubis.text.hostlist import shorten
 
 
 class Sender:
     def __init__(self, start: RayStart, own_address: str) -> None:
-        self._pods = None
-        if start.pods is not None:
-            from anubis.reach.executors.pods import Pods
-
-            self._pods = Pods(start, start.pods, own_address)
+        way = start_ways()[start.by]
+        self._courier: Courier | None = way.open(start, own_address) if way.open else None
 
     def send(
         self, way: RayStart, node: str, order: Mapping[str, Any], files: Path
     ) -> RemoteCommand:
         """Send an order to a node. `way`: to this node, if it is reached otherwise than most.
         `files`: the begin of the names of files for its output."""
-        if self._pods is not None:
-            return self._pods.send(node, order, files)
-        return PipedCommand(argv_to(way, node), order, files)
+        if self._courier is not None:
+            return self._courier.send(node, order, files)
+        return PipedCommand(argv_to(way, node), order, files, start_ways()[way.by])
 
     def close(self) -> None:
         """Close after the last remote command was closed."""
-        if self._pods is not None:
-            self._pods.close()
+        if self._courier is not None:
+            self._courier.close()
 
 
 def address_for(start: RayStart, nodes: Sequence[str]) -> str:
@@ -48,19 +51,10 @@ def address_for(start: RayStart, nodes: Sequence[str]) -> str:
             suppress(OSError, subprocess.SubprocessError),
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
         ):
-            probe.connect((host_of(start, node), 9))
+            probe.connect((start_ways()[start.by].host(start, node), 9))
             address: str = probe.getsockname()[0]
             return address
     raise UsageError(
         f'the address at which the nodes reach this machine is unknown: "{shorten(nodes)}" is not'
         " known by name; write `driver_address:` into the cluster's file"
     )
-
-
-def host_of(start: RayStart, node: str) -> str:
-    """Return the name or address that leads to a node."""
-    if start.pods is not None:
-        from anubis.reach.executors.pods import address_of
-
-        return address_of(start.pods, node)
-    return ssh_host(start, node) if start.by == "ssh" else node

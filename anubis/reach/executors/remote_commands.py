@@ -1,4 +1,4 @@
-"""Commands on nodes where nothing of ours runs yet: by ssh, by srun, or beside the driver.
+"""Commands on nodes where nothing of ours runs yet, by a command of some way, or beside the driver.
 
 Each runs under a guardian of its own. The way there is its stdin: when we let go of it or die, the
 way ends, and the guardian ends everything that the command started. The guardian and its order go
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import threading
 import time
@@ -23,50 +22,28 @@ from typing import Any, Protocol
 from anubis.core.text import escape_line
 from anubis.reach.executors import guardian
 from anubis.reach.executors.programs import ProgramOutcome, outcome_in
-from anubis.reach.executors.start_settings import SLURM_JOB, RayStart
+from anubis.reach.executors.start_settings import RayStart
+from anubis.reach.executors.start_ways import StartWay, leave_own_job, start_ways
 
-SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-a", "-x", "-T")
-# Slurm gives the whole node to this job, so no other job is there
-SRUN = (
-    *("--exclusive", "--nodes=1", "--ntasks=1", "--mem=0", "--cpu-bind=none"),
-    *(f"--job-name={SLURM_JOB}", "--immediate=60"),
-)
-RESOLVE_PATIENCE_S = 10.0  # ssh's configuration may look up names, and DNS may be slow
 LAST_WORDS = 200  # characters of what a command printed, in a sentence about it
 TAKE_IN = """import sys
 if sys.version_info < (3, 11):
     sys.exit(f"{sys.executable} is Python {sys.version.split()[0]}, expected 3.11 or newer")
 exec(open(0, "rb", 0, closefd=False).readline())"""
-# what Ray and Slurm put before and after what they have to say
+# what Ray puts before and after what it has to say
 DECORATION = re.compile(r"^\S+ \S+\s+[A-Z]+ \w+\.py:\d+ -- |\x1b\[[0-9;]*m")
-# Slurm calls a drained node busy in the end, and says at the start that it is drained
-TELLING_WORDS = re.compile(r"^srun: Required node not available .*", re.M)
-IDLE_WORDS = re.compile(r"^\W*$|^Remaining processes will be killed|^srun: .*(Terminating|aborted)")
+IDLE_WORDS = re.compile(r"^\W*$|^Remaining processes will be killed")
 
 
 def argv_to(start: RayStart, node: str) -> list[str]:
     """Return the command that runs the guardian there, and reads it from stdin."""
-    command = [*start.prefix, start.python, "-I", "-S", "-c", TAKE_IN]
-    if start.by == "ssh":  # which hands its words to a shell, whatever they are
-        return ["ssh", *SSH, *start.options, "--", node, shlex.join(command)]
-    return ["srun", *SRUN, *start.options, f"--nodelist={node}", *command]
+    way = start_ways()[start.by]
+    assert way.argv is not None, f"{start.by} has a courier of its own"
+    return way.argv(start, node, [*start.prefix, start.python, "-I", "-S", "-c", TAKE_IN])
 
 
 def argv_here(python: str) -> list[str]:
     return [python, "-I", "-S", "-c", TAKE_IN]
-
-
-def ssh_host(start: RayStart, node: str) -> str:
-    """Return the host name of a node by ssh's configuration."""
-    answer = subprocess.run(
-        ["ssh", "-G", *start.options, "--", node],
-        capture_output=True,
-        text=True,
-        timeout=RESOLVE_PATIENCE_S,
-        check=True,
-    )
-    hostnames = re.findall(r"^hostname (\S+)$", answer.stdout, re.M)
-    return hostnames[0] if hostnames else node
 
 
 class RemoteCommand(Protocol):
@@ -92,17 +69,33 @@ class RemoteCommand(Protocol):
     def close(self, until: float) -> None: ...
 
 
+class Courier(Protocol):
+    """A sender of remote commands to nodes that are not reached by a command here."""
+
+    def send(self, node: str, order: Mapping[str, Any], files: Path) -> RemoteCommand: ...
+
+    def close(self) -> None: ...
+
+
 class PipedCommand:
     """A remote command by a local command whose stdin is the way."""
 
-    def __init__(self, argv: Sequence[str], order: Mapping[str, Any], files: Path) -> None:
-        """Start the command. `files`: the place of its output; two files begin with this name."""
+    def __init__(
+        self,
+        argv: Sequence[str],
+        order: Mapping[str, Any],
+        files: Path,
+        way: StartWay | None = None,
+    ) -> None:
+        """Start the command. `files`: the place of its output; two files begin with this name.
+        `way`: to a node; None: beside the driver."""
+        self._way = way
         self._stdout, self._stderr = (files.with_suffix(kind) for kind in (".out", ".err"))
         self.sent_at = time.monotonic()
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
                 argv,
-                env=outside_of_slurm(guardian.remove_secrets(os.environ)),
+                env=leave_own_job(guardian.remove_secrets(os.environ)),
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,
@@ -127,7 +120,7 @@ class PipedCommand:
         return report_in(self._stdout.read_bytes())
 
     def last_words(self) -> str:
-        return last_words(self.outcome(), self._stderr.read_text(errors="replace"))
+        return last_words(self.outcome(), self._stderr.read_text(errors="replace"), self._way)
 
     def let_go(self) -> None:
         assert self._process.stdin is not None
@@ -154,21 +147,13 @@ def report_in(output: bytes) -> ProgramOutcome | None:
     return outcome_in(report) if report.startswith(b"{") else None
 
 
-def last_words(outcome: ProgramOutcome | None, of_the_way: str) -> str:
+def last_words(outcome: ProgramOutcome | None, of_the_way: str, way: StartWay | None = None) -> str:
+    idle = [IDLE_WORDS, *([way.idle] if way else [])]
     texts = [(outcome or {}).get(key, "") for key in ("could_not_start", "stderr", "stdout")]
     for text in map(str, [*texts, of_the_way]):
-        for line in [*text.splitlines(), *TELLING_WORDS.findall(text)][::-1]:
+        telling = way.telling.findall(text) if way else []
+        for line in [*text.splitlines(), *telling][::-1]:
             words = DECORATION.sub("", line).strip()
-            if words and not IDLE_WORDS.match(words):
+            if words and not any(pattern.match(words) for pattern in idle):
                 return escape_line(words[-LAST_WORDS:])
     return "it said nothing"
-
-
-def outside_of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without Slurm's job: a driver that runs as a job itself asks for nodes
-    of its own, not for a step of that job."""
-    return {
-        name: text
-        for name, text in environment.items()
-        if not name.startswith("SLURM_") or name == "SLURM_CONF"
-    }

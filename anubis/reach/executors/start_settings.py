@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from anubis.core.records import BenchmarkSpec
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
@@ -17,9 +16,6 @@ from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 # in a document's environment: devices without samples, and why (they failed, or did not answer)
 FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"
 LEFT_NOTHING = {FAILED_DEVICES, SILENT_DEVICES}
-
-
-SLURM_JOB = "anubis-test"  # the name of jobs in which nodes are tested, which are no work of users
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +82,10 @@ class PodStart:
 class RayStart:
     """How Ray is brought up on the nodes of a cluster that has none, as its file says."""
 
-    by: Literal["ssh", "slurm", "kubernetes"]
+    by: str  # a name of `start_ways`
     pods: PodStart | None = None  # by Kubernetes
-    options: tuple[str, ...] = ()  # more words for ssh or srun
-    drained_by: tuple[str, ...] = ()  # ssh, with its options, for nodes that Slurm keeps from jobs
+    options: tuple[str, ...] = ()  # more words for its command
+    drained_by: tuple[str, ...] = ()  # another way, with its options, to nodes that it refuses
     prefix: tuple[str, ...] = ()
     python: str
     env: Mapping[str, str] = field(default_factory=dict)

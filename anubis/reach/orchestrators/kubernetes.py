@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -11,6 +11,9 @@ from anubis.core.errors import OrchestratorError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.keep.reasons import NO_DEFECT, code_of
 from anubis.core.text import escape_line
+from anubis.reach.executors.remote_commands import Courier
+from anubis.reach.executors.start_settings import RayStart
+from anubis.reach.executors.start_ways import StartWay
 from anubis.reach.orchestrators.kubernetes_api import (
     CONFLICT,
     FORBIDDEN,
@@ -212,6 +215,35 @@ class KubernetesOrchestrator:
         return replace(owner_of(document), ends_by=ends_by(document))
 
 
+def _open_pods(start: RayStart, own_address: str) -> Courier:
+    from anubis.reach.executors.pods import Pods
+
+    assert start.pods is not None  # `start: kubernetes` is refused without `start_pod`
+    return Pods(start, start.pods, own_address)
+
+
+def _address_of(start: RayStart, node: str) -> str:
+    from anubis.reach.executors.pods import address_of
+
+    assert start.pods is not None
+    return address_of(start.pods, node)
+
+
+def _trial(start: RayStart, node: str, command: Sequence[str]) -> list[str]:
+    assert start.pods is not None
+    image = f"--image={start.pods.settings.image}"
+    return ["kubectl", "debug", f"node/{node}", "-it", image, "--", *command]
+
+
 ORCHESTRATOR = OrchestratorKind(
     settings=KubernetesSettings, open=KubernetesOrchestrator, title="kubernetes"
+)
+START = StartWay(
+    open=_open_pods,
+    host=_address_of,
+    trial=_trial,
+    limits={
+        "memlock": "LimitMEMLOCK=infinity for the container runtime: systemctl edit containerd",
+        "nofile": "LimitNOFILE=65536 for the container runtime: systemctl edit containerd",
+    },
 )

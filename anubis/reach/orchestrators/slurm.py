@@ -20,7 +20,8 @@ from typing import Literal
 from anubis.core.errors import HostlistError, OrchestratorError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.keep.reasons import is_ours
-from anubis.reach.executors.start_settings import SLURM_JOB
+from anubis.reach.executors.start_settings import RayStart
+from anubis.reach.executors.start_ways import StartWay
 from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
 from anubis.reach.orchestrators.orchestrator_settings import (
     OrchestratorKind,
@@ -42,6 +43,12 @@ COLUMNS = {
 }
 OF_JOBS = "%A|%T|%S|%e|%N|%u|%j"  # id, state, start, end at the latest, nodes, user, name
 IN_SECONDS = {"SLURM_TIME_FORMAT": "%s"}
+TEST_JOB = "anubis-test"  # the name of jobs in which nodes are tested, which are no work of users
+# Slurm gives the whole node to this job, so no other job is there
+SRUN = (
+    *("--exclusive", "--nodes=1", "--ntasks=1", "--mem=0", "--cpu-bind=none"),
+    *(f"--job-name={TEST_JOB}", "--immediate=60"),
+)
 UNLISTED = "maintenance"  # the window of nodes that show one, and whose reservation is hidden
 FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")  # of a reservation
 
@@ -225,7 +232,7 @@ def parse_jobs(text: str, us: str) -> tuple[dict[str, SeenJob], frozenset[str]]:
         state, start, end, nodes, user, name = fields
         if state == "PENDING" or not nodes:
             continue
-        if (user.strip(), name.strip()) == (us, SLURM_JOB):
+        if (user.strip(), name.strip()) == (us, TEST_JOB):
             tested.update(_expand(nodes))
             continue
         jobs[id] = SeenJob(
@@ -374,9 +381,35 @@ def is_drained(node: SeenNode) -> bool:
     return is_free and "drain" in shown.words
 
 
+def srun_argv(start: RayStart, node: str, command: Sequence[str]) -> list[str]:
+    return ["srun", *SRUN, *start.options, f"--nodelist={node}", *command]
+
+
+def _trial(start: RayStart, node: str, command: Sequence[str]) -> list[str]:
+    return ["srun", "--exclusive", *start.options, f"--nodelist={node}", *command]
+
+
 ORCHESTRATOR = OrchestratorKind(
     settings=SlurmSettings,
     open=SlurmOrchestrator,
     title="slurm",
     job_variable="SLURM_JOB_ID",
+)
+START = StartWay(
+    argv=srun_argv,
+    trial=_trial,
+    limits={
+        "memlock": "LimitMEMLOCK=infinity for slurmd, PropagateResourceLimitsExcept=MEMLOCK",
+        "nofile": "LimitNOFILE=65536 for slurmd",
+    },
+    advice={
+        "Requested nodes are busy": "wait until the job that is there has ended",
+        "Required node not available": "Slurm starts no job there: `drained_by: [ssh]` reaches"
+        " drained nodes",
+    },
+    # Slurm calls a drained node busy in the end, and says at the start that it is drained
+    telling=re.compile(r"^srun: Required node not available .*", re.M),
+    idle=re.compile(r"^srun: .*(Terminating|aborted)"),
+    job_variables=re.compile(r"SLURM_(?!CONF$)"),
+    refused_nodes=nodes_without_jobs,
 )
