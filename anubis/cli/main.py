@@ -25,14 +25,12 @@ from anubis.cli import (
     token,
 )
 from anubis.cli.agent import agent
-from anubis.cli.decide import gate, sweep
 from anubis.cli.demo import demo
 from anubis.cli.diagnose import DiagnoseCommand, diagnose
 from anubis.cli.doctor import doctor
 from anubis.cli.entries import Family, Leaf, Verbs
-from anubis.cli.judge import judge
+from anubis.cli.gate import gate
 from anubis.cli.keep import TellCommand, actions, keep, tell
-from anubis.cli.learn import learn
 from anubis.cli.measure import accept, locate, scan, validate
 from anubis.cli.nodes import nodes
 from anubis.cli.outlets import HELP, check_answer, open_outlets
@@ -40,10 +38,8 @@ from anubis.cli.remarks import say
 from anubis.cli.report import report
 from anubis.cli.schema import schema
 from anubis.cli.serve import serve
-from anubis.cli.simulate import simulate
-from anubis.cli.tune import tune
+from anubis.cli.sweep import sweep
 from anubis.cli.watch import watch
-from anubis.cli.watch_model import learn_watching, show_watching
 from anubis.core.errors import MISUSED, AnubisError
 
 app = typer.Typer(
@@ -67,14 +63,7 @@ PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
 COMMANDS = {diagnose: DiagnoseCommand, tell: TellCommand}
 # started by a service manager, or read once: in the reference, and not among the first words
 UNLISTED = (agent, schema)
-FAMILIES: tuple[tuple[typer.Typer, tuple[Callable[..., None], ...]], ...] = (
-    (criteria.app, (learn, judge, learn_watching, show_watching)),
-    (bench.app, (tune,)),
-    (risk.app, (simulate,)),
-    (history.app, (actions,)),
-    (import_.app, ()),
-    (token.app, ()),
-)
+FAMILIES = (criteria.app, bench.app, risk.app, history.app, import_.app, token.app)
 
 
 def _finish(family: typer.Typer, path: str = "") -> None:
@@ -86,9 +75,8 @@ def _finish(family: typer.Typer, path: str = "") -> None:
             command.cls = Leaf
 
 
-for family, more in FAMILIES:
-    for verb in more:
-        family.command()(verb)
+history.app.command()(actions)
+for family in FAMILIES:
     _finish(family, "history import" if family is import_.app else str(family.info.name))
 history.app.add_typer(import_.app)
 for panel, entries in PANELS.items():

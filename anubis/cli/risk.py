@@ -1,6 +1,9 @@
-"""`anubis risk`: how likely each node's next incident is, and how far that can be trusted."""
+"""`anubis risk`: how likely each node's next incident is, how far that can be trusted, and whether
+validation pays on a simulated cluster."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import typer
 
@@ -10,7 +13,12 @@ from anubis.cli.page_files import check_page, write_page
 from anubis.cli.remarks import say, show_status
 from anubis.cli.terminal import Terminal
 from anubis.cli.verb import verb
-from anubis.operations.requests import EvaluateRiskRequest, RiskRequest, TrainRiskRequest
+from anubis.operations.requests import (
+    EvaluateRiskRequest,
+    RiskRequest,
+    SimulateRequest,
+    TrainRiskRequest,
+)
 
 app = typer.Typer(
     name="risk",
@@ -91,3 +99,20 @@ def show(request: RiskRequest, json: options.Json = False, html: options.HtmlToo
         foresight.statuses, foresight.forecast, HOURS, answer.screen(), foresight.attributes
     )
     say(f"cluster {foresight.cluster}, {foresight.model}: {foresight.choice}")
+
+
+@app.command()
+@verb
+def simulate(
+    request: SimulateRequest, json: options.Json = False, html: options.HtmlToo = None
+) -> None:
+    """Compare validation policies on a simulated cluster: work, incidents, hours spent."""
+    from anubis.report import simulate as simulation
+
+    check_page(html)
+    study = anubis.simulate(request, Terminal())
+    show_status("")
+    name = Path(request.scenario).stem
+    answer.write_lines((simulation.json_lines if json else simulation.text)(name, study))
+    if html:
+        write_page(simulation.render(name, study), html)

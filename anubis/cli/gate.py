@@ -1,24 +1,28 @@
-"""`anubis gate` and `sweep`: which tests are worth their time, and what came of them."""
+"""`anubis gate`: are nodes good for a job? The answer as a sentence, as JSON, as JUnit and for
+monitoring."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
-from anubis.cli.page_files import check_page
+from anubis.cli import nagios as monitoring
+from anubis.cli.page_files import check_page, write_junit
 from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
-from anubis.cli.verb import Without, verb
+from anubis.cli.verb import verb
 from anubis.core.errors import UsageError, did_you_mean
+from anubis.core.records import Judgement
 from anubis.operations.requests import GateRequest, Terms
 
 if TYPE_CHECKING:
     from anubis.core.history.events import FleetEvent
-    from anubis.report.sweep import SweepResult
+    from anubis.report.gate import GateResult
+    from anubis.report.junit import JUnitSuite
 
 JOB = "job-allocated"
 EVENTS = ("node-added", "fleet-upgraded", JOB, "incident-reported", "tick")
@@ -71,8 +75,6 @@ def gate(
         happened = _event(event, request.nodes, request.duration_s, category, upgrade)
         decision.show(anubis.select(happened, terms, Terminal()), as_json=json, why=why)
         return
-    from anubis.cli import gate_answer
-
     if event != JOB:
         raise UsageError("a gate is for a job: --event goes with --plan")
     if not request.duration_s:
@@ -81,7 +83,7 @@ def gate(
         raise UsageError("--json and --nagios exclude each other: give one of them")
     check_page(junit, "--junit")
     turn_termination_into_interrupt()
-    answerer = gate_answer.GateAnswerer(as_json=json, nagios=nagios, junit=junit, why=why)
+    answerer = GateAnswerer(as_json=json, nagios=nagios, junit=junit, why=why)
     with answerer.leaving():
         anubis.gate(request, terms, answerer)
 
@@ -111,47 +113,87 @@ def _event(
     raise UsageError(f'--event "{kind}" is not known; {did_you_mean(kind, EVENTS)}')
 
 
-@verb
-def sweep(
-    *,
-    nodes: options.Nodes = None,
-    budget: Annotated[
-        str,
-        typer.Option(
-            "--budget", metavar="AMOUNT", help="Node-hours in total (8nh), or time per node (30m)."
-        ),
-    ] = "1nh",
-    terms: Annotated[Terms, Without(("job", "budget", "together", "partners"))],
-    why: options.Why = False,
-    json: options.Json = False,
-) -> None:
-    """Test the idle nodes that are most at risk, within a budget."""
-    terms = replace(terms, budget=amounts.budget(budget))
-    turn_termination_into_interrupt()
-    answerer = SweepAnswerer(as_json=json, why=why)
-    with answerer.leaving():
-        anubis.sweep(amounts.nodes(nodes), terms, answerer)
-
-
-class SweepAnswerer(Answerer):
-    def __init__(self, *, as_json: bool, why: bool) -> None:
+class GateAnswerer(Answerer):
+    def __init__(self, *, as_json: bool, nagios: bool, junit: Path | None, why: bool) -> None:
         super().__init__(as_json=as_json)
+        self._nagios = nagios
+        self._junit = junit
         self._why = why
 
-    def swept(self, result: SweepResult) -> None:
-        self._show(result)
-        self.set_exit_code(answer.EXIT_CODES[result.judgement])
+    def gated(self, result: GateResult) -> None:
+        if self._junit:
+            write_junit("gate", suites(result), self._junit)
+        if self._nagios:
+            self.set_exit_code(tell_monitoring(result))
+        else:
+            show(result, as_json=self.as_json, why=self._why)
+            self.set_exit_code(answer.EXIT_CODES[result.judgement])
 
-    def _show(self, result: SweepResult) -> None:
-        from anubis.cli import decision, showing
 
-        if result.campaign:
-            showing.campaign(result.campaign.view, as_json=self.as_json)
-        if self.as_json:
-            return
-        if result.campaign is None:
-            decision.show(result.decision, as_json=False, why=self._why)
-        elif self._why:
-            decision.show_reasons(result.decision)
-        if result.owing:
-            decision.show_owing(result.owing)
+def show(result: GateResult, *, as_json: bool, why: bool) -> None:
+    from anubis.cli import decision
+    from anubis.report.decision import brief
+    from anubis.report.gate import gate_fields, sentence
+    from anubis.text.wording import short_node_list
+
+    view = result.campaign.view if result.campaign else None
+    if as_json:
+        if view:
+            from anubis.cli import showing
+
+            showing.campaign(view, as_json=True)
+        answer.write_json("gate", gate_fields(result))
+        return
+    _, *reasons = brief(result.decision)
+    todo = (
+        [f"do: {i.action} ({short_node_list(i.subjects)})" for i in view.instructions]
+        if view
+        else []
+    )
+    answer.write_brief([sentence(result), *todo, *([] if why else reasons)])
+    if why:
+        decision.show_reasons(result.decision, view)
+
+
+def suites(result: GateResult) -> list[JUnitSuite]:
+    """JUnit suites: the gate's answer for each node and link, then what the tests found."""
+    from anubis.report import junit
+    from anubis.report.gate import sentence
+
+    nodes = [
+        junit.JUnitCase(
+            name=node,
+            judgement=_let_pass(judged, passes=result.unknown_passes),
+            code="GATE",
+            details=[result.unfit.get(node) or result.doubts.get(node) or sentence(result)],
+        )
+        for node, judged in result.judged.items()
+    ]
+    links = [
+        junit.JUnitCase(
+            name=",".join(together), judgement=Judgement.DEFECTIVE, code="GATE", details=[why]
+        )
+        for together, why in result.links.items()
+    ]
+    gate = junit.JUnitSuite(name="gate", cases=[*nodes, *links])
+    return [gate, *(junit.suites_of(result.campaign.view) if result.campaign else ())]
+
+
+def _let_pass(judged: Judgement, *, passes: bool) -> Judgement:
+    return Judgement.HEALTHY if passes and judged is Judgement.UNKNOWN else judged
+
+
+def tell_monitoring(result: GateResult) -> int:
+    """Write one line for monitoring. A go at more risk than is accepted, or with unproven nodes, is
+    a warning."""
+    from anubis.report.gate import sentence
+
+    decided, nodes = result.decision, len(result.judged)
+    figures = {
+        "risk": f"{decided.remaining:.4g};{decided.p0:.4g};;0;1",
+        "defective": f"{len(result.named(Judgement.DEFECTIVE))};;0;0;{nodes}",
+        "unknown": f"{len(result.unknown)};;;0;{nodes}",
+        "bad_links": f"{len(result.links)};;0;0;",
+    }
+    warns = bool(result.unknown) or not decided.is_bearable
+    return monitoring.tell("gate", result.judgement, sentence(result), figures, warns=warns)
