@@ -21,7 +21,7 @@ from anubis.operations.notify import deliver
 from anubis.operations.owners import orchestrator_of, owner_name
 from anubis.reach import notifiers, orchestrators
 from anubis.reach.notifiers.notifier import notifier_kinds
-from anubis.reach.orchestrators.orchestrator_settings import (
+from anubis.reach.orchestrators.orchestrator import (
     job_of_this_process,
     orchestrator_kinds,
 )
@@ -51,7 +51,7 @@ def test_every_path_it_names_is_there():
         ("class Collector", "anubis/core/diagnose/evidence.py"),
         ("class JobEvidence", "anubis/core/diagnose/evidence.py"),
         ("TRACE", "anubis/readers/jobs/xpu_timer.py"),
-        ("class OrchestratorSettings", "anubis/reach/orchestrators/orchestrator_settings.py"),
+        ("class OrchestratorSettings", "anubis/reach/orchestrators/orchestrator.py"),
         ("ORCHESTRATOR", "anubis/reach/orchestrators/hosts.py"),
         ("def run_command", "anubis/reach/orchestrators/site_commands.py"),
         ("class OrchestratorError", "anubis/core/errors.py"),
@@ -197,7 +197,7 @@ from typing import Literal
 
 from anubis.core.keep.keeper_events import FleetSeen, SeenNode
 from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD
-from anubis.reach.orchestrators.orchestrator_settings import OrchestratorKind, OrchestratorSettings
+from anubis.reach.orchestrators.orchestrator import OrchestratorKind, OrchestratorSettings
 
 
 @dataclass(frozen=True, kw_only=True)

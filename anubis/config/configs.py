@@ -35,7 +35,7 @@ from anubis.reach.executors.machine import port_range
 from anubis.reach.executors.start_settings import PodSettings, PodStart, RayStart, StartSettings
 from anubis.reach.executors.start_ways import start_ways
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
-from anubis.reach.orchestrators.orchestrator_settings import OrchestratorSettings, settings_kinds
+from anubis.reach.orchestrators.orchestrator import OrchestratorSettings, settings_kinds
 from anubis.text import hostlist, places
 from anubis.text.reading import Shape, kind_of, load_yaml, read
 

@@ -20,7 +20,7 @@ from anubis.operations.caller import Caller
 from anubis.operations.campaign_files import Brief
 from anubis.operations.maintenance import windows_seen
 from anubis.operations.owners import orchestrator_of, owner_name
-from anubis.reach.orchestrators.orchestrator_settings import job_of_this_process
+from anubis.reach.orchestrators.orchestrator import job_of_this_process
 from anubis.report.maintenance import sentence
 from anubis.text import hostlist
 from anubis.text.hostlist import shorten

@@ -36,7 +36,6 @@ from anubis.core.select.selection import Budget
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, find, time_in
 from anubis.operations.names import new_name
-from anubis.operations.objections import objections_in
 from anubis.operations.requests import Terms
 from anubis.operations.selector import Past, Selector, offers, read_past
 from anubis.operations.strangers import refuse_partners_of_themselves, refuse_strangers
@@ -86,7 +85,7 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> 
             if isinstance(event, KeptEvent) and event.presumes:
                 note([EventRecord(id=new_name(event.kind, at), at=at, event=event)], part)
             past = past_of(part, at, repertoire).doubting(time.doubt)
-            past = past.add_objections(objections_in(part, event.nodes))
+            past = past.add_objections(part.objections(event.nodes))
             weighed = weigh(event, terms, repertoire, past, part, at)
             decision = replace(weighed, cluster=part.cluster)
             keep(decision, cluster, history, caller)

@@ -30,7 +30,6 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.history import MOST_CAMPAIGNS
 from anubis.operations.keep import KeptFleet, look
-from anubis.operations.objections import objections_in
 from anubis.operations.selector import LOOKED_BACK_S, standing_of
 from anubis.report import history as told
 from anubis.report.fleet import CampaignGlance, NodeGlance
@@ -121,7 +120,7 @@ def glance_at(
     holds = {hold.node: hold for hold in history.holds.current(now)}
     of_node = _records_of_nodes(history.memory, happened, before)
     names = _names(history.memory, happened, of_node) | holds.keys()
-    objections = objections_in(history)
+    objections = history.objections()
     stale = _stale(before, happened, holds, objections, now) if before else names
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
     stand = stand.apply_doubt(time.doubt).apply_objections(objections.out, objections.unproven)

@@ -27,7 +27,6 @@ from anubis.operations.decide import (
     refuse_nodes,
     weigh,
 )
-from anubis.operations.objections import objections_in
 from anubis.operations.owners import owner_name
 from anubis.operations.requests import GateRequest, Terms
 from anubis.report.gate import BadLinks, Doubt, GateResult
@@ -56,7 +55,7 @@ def gate(
         time = time_in(part, caller)
         involved = {*nodes, *terms.partners}
         past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
-        past = past.add_objections(objections_in(part, involved))
+        past = past.add_objections(part.objections(involved))
         weighed = weigh(job, terms, repertoire, past, part, time.now)
         decision = replace(weighed, cluster=part.cluster)
         standing = past.standing

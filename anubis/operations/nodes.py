@@ -13,10 +13,9 @@ from anubis.core.records import Judgement
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, name_in_history, refusal_of, time_in
 from anubis.operations.maintenance import windows_seen
-from anubis.operations.objections import objections_in
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.selector import Past, read_past
-from anubis.reach.orchestrators.orchestrator_settings import orchestrator_kinds
+from anubis.reach.orchestrators.orchestrator import orchestrator_kinds
 from anubis.report.maintenance import sentence
 from anubis.report.nodes import NodeView
 from anubis.store.history import ClusterHistory, History
@@ -34,7 +33,7 @@ def nodes(
             caller.remark(time.doubt)
         orchestrator = orchestrator_of(described) if described else None
         seen = orchestrator.observe() if orchestrator else None
-        past = read_past(part, time.now).doubting(time.doubt).add_objections(objections_in(part))
+        past = read_past(part, time.now).doubting(time.doubt).add_objections(part.objections())
         last = {validation.node: validation for validation in part.experience.validations()}
         holds = {hold.node: hold for hold in part.holds.current(time.now)}
         jobs = jobs_on_nodes(part.jobs.open_jobs(), time.now)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from anubis.config import configs
 from anubis.core.errors import UsageError, did_you_mean
-from anubis.reach.orchestrators.orchestrator import NodeSkus, Orchestrator
-from anubis.reach.orchestrators.orchestrator_settings import orchestrator_kinds
+from anubis.reach.orchestrators.orchestrator import NodeSkus, Orchestrator, orchestrator_kinds
 from anubis.text import hostlist
 
 

@@ -25,7 +25,6 @@ from anubis.operations.decide import (
     weigh,
 )
 from anubis.operations.decided_tests import carried_out_tests
-from anubis.operations.objections import objections_in
 from anubis.operations.requests import Terms
 from anubis.operations.selector import Past
 from anubis.report.sweep import SweepResult
@@ -49,7 +48,7 @@ def sweep(
         if time.doubt:
             caller.remark(time.doubt)
         past = past_of(part, time.now, repertoire).doubting(time.doubt)
-        past = past.add_objections(objections_in(part))
+        past = past.add_objections(part.objections())
         jobs = part.jobs.open_jobs()
         work = others_work(cluster_file(part, terms.cluster), past.windows, time.now, jobs)
         idle = Tick(nodes=tuple(drop_busy(_idle_nodes(nodes, past, part, time.now), work, caller)))

@@ -34,8 +34,7 @@ from anubis.report.imports import incidents_line
 from anubis.report.json import json_line
 from anubis.report.schemas import request_schema, schemas
 from anubis.service.fleet_cache import Snapshot
-from anubis.service.gangs import Gang
-from anubis.service.gate import GateQuestion
+from anubis.service.gate import Gang, GateQuestion
 from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
 from anubis.service.requester import Requester
 from anubis.service.requests import (

@@ -16,8 +16,7 @@ from anubis.core.errors import AnubisError
 from anubis.service import api, pages
 from anubis.service.admission import Door
 from anubis.service.leader import Actor
-from anubis.service.own_files import OwnFiles
-from anubis.service.problems import MEDIA_TYPE, Refused, problem
+from anubis.service.problems import MEDIA_TYPE, OwnFiles, Refused, problem
 from anubis.service.shared import House
 
 THREADS = 10  # each may have a connection to the history; a pool has 15

@@ -1,21 +1,33 @@
 """Answer gates in a separate process: with ten thousand nodes in the history one gate computes for
-a second, and no other request must wait for it."""
+a second, and no other request must wait for it. A gate may also start tests, in processes of their
+own, and a pod asks for all pods of its gang.
+
+What one token names counts for that token alone: another one can neither put a bad node into its
+gang nor have the gang forgotten.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import subprocess
 import threading
+from collections import OrderedDict
+from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import get_context, parent_process
+from typing import NamedTuple
 
+from anubis.core.errors import UsageError
 from anubis.core.select.decision import Decision
 from anubis.operations.gate import gate
+from anubis.operations.names import new_name
 from anubis.operations.requests import GateRequest, Terms
+from anubis.operations.verb_processes import begin
 from anubis.report.gate import gate_fields
 from anubis.report.json import json_line
 from anubis.service.problems import Refused
@@ -97,3 +109,60 @@ class Gates:
         except BrokenProcessPool:
             self._executor = make_executor()
             raise Refused(503, "the process that answers gates had ended: ask again") from None
+
+
+MOST_AT_ONCE = 8  # each loads numpy and the history
+
+
+class StartedTests:
+    """The processes that this service started and that have not ended."""
+
+    def __init__(self) -> None:
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
+
+    def start(self, words: Sequence[str], history_url: str, now: float) -> None:
+        with self._lock:
+            self._running = [process for process in self._running if process.poll() is None]
+            if len(self._running) >= MOST_AT_ONCE:
+                raise UsageError(
+                    f"{MOST_AT_ONCE} gates of this service run tests now: wait until one ends"
+                )
+            self._running.append(begin(words, history_url, new_name(words[0], now)))
+
+
+REMEMBERED_S = 600.0  # pods of a gang ask within minutes
+MOST_GANGS, MOST_NODES = 10_000, 10_000  # more than a cluster starts within minutes
+
+
+class Gang(NamedTuple):
+    cluster: str
+    token: str  # by its name
+    name: str  # empty: no gang
+
+
+class Gangs:
+    """In memory: after a restart of the service, pods that ask are again asked about alone."""
+
+    def __init__(self) -> None:
+        self._asked: OrderedDict[Gang, dict[str, float]] = OrderedDict()
+
+    def together(self, gang: Gang, nodes: Sequence[str], at: float) -> tuple[str, ...]:
+        """The nodes, and those that asked for the same gang before them."""
+        members = self._asked.get(gang, {})
+        lately = (name for name, asked_at in members.items() if at - asked_at < REMEMBERED_S)
+        return tuple(dict.fromkeys((*nodes, *lately)))
+
+    def note(self, gang: Gang, nodes: Sequence[str], at: float, *, is_stopped: bool) -> None:
+        """Remember who asked. A gang that was stopped is forgotten: its pods begin anew, maybe
+        elsewhere."""
+        if is_stopped or not gang.name:
+            self._asked.pop(gang, None)
+            return
+        members = self._asked.setdefault(gang, {})
+        members.update(dict.fromkeys(nodes, at))
+        self._asked.move_to_end(gang)
+        if len(members) > MOST_NODES:
+            members.clear()
+        if len(self._asked) > MOST_GANGS:
+            self._asked.popitem(last=False)

@@ -24,10 +24,9 @@ from anubis.operations.verb_processes import begin, keep_words
 from anubis.service.admission import MOST_HEADER_BYTES, STREAMS
 from anubis.service.app import application
 from anubis.service.audit import AuditTrail
-from anubis.service.child_processes import StartedTests
 from anubis.service.connections import Connections
 from anubis.service.fleet_cache import Board
-from anubis.service.gate import Gates
+from anubis.service.gate import Gates, StartedTests
 from anubis.service.keeper_turns import Turns
 from anubis.service.metrics import Gauges
 from anubis.service.pages import STREAMED_S

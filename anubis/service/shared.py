@@ -14,15 +14,12 @@ from anubis.core.errors import AnubisError, StoreError, UnknownCampaignError, Us
 from anubis.operations.clusters import resolve
 from anubis.operations.tell import Receipt, Telling, tell_all
 from anubis.service.audit import AuditTrail
-from anubis.service.child_processes import StartedTests
 from anubis.service.connections import Connections
 from anubis.service.fleet_cache import Board, Snapshot
-from anubis.service.gangs import Gangs
-from anubis.service.gate import Gates
+from anubis.service.gate import Gangs, Gates, StartedTests
 from anubis.service.keeper_turns import Turns
 from anubis.service.metrics import Gauges
-from anubis.service.own_files import OwnFiles
-from anubis.service.problems import Refused
+from anubis.service.problems import OwnFiles, Refused
 from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.service.slow_pages import Overviews

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from anubis.operations.diagnose_due import last_diagnoses
 from anubis.operations.drift import drift_at_a_glance
 from anubis.operations.links import links_at_a_glance
-from anubis.operations.risk_ranking import risk_at_a_glance
+from anubis.operations.risk import risk_at_a_glance
 from anubis.operations.tickets import out_of_work
 from anubis.operations.watch_rounds import last_looks
 from anubis.report import diagnoses, drift, links, risk_ranking, tickets, watch_looks, watch_rounds

@@ -6,11 +6,12 @@ Facts about nodes are read from one cluster, so that nodes of the same name are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from typing import Self
 
 from anubis.core.errors import UsageError
+from anubis.core.keep.objections import Objections, objections
 from anubis.core.records import UNNAMED
 from anubis.store.assessments import Assessments
 from anubis.store.campaigns import Campaigns
@@ -109,3 +110,16 @@ class ClusterHistory:
         self.diagnoses = Diagnoses(database, cluster)
         self.holds = Holds(database, cluster)
         self.settings = LastSettings(database, cluster)
+
+    def objections(self, nodes: Collection[str] | None = None) -> Objections:
+        """Return what the keeper objects to these nodes, or to all. For a node with a verdict since
+        the last turn there is none: the keeper may have stopped, so the verdict counts."""
+        lives = self.keeping.lives() if nodes is None else self.keeping.lives_of(nodes)
+        held = objections(lives)
+        if not (held.out or held.unproven):
+            return held
+        unheard = self.keeping.unheard_campaigns()
+        if not unheard:
+            return held
+        concluded = self.experience.validations()
+        return held.exclude({v.node for v in concluded if v.campaign in unheard})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.readers.superbench.patterns import Pattern
+from anubis.readers.superbench.rules import Pattern
 
 ATOMS = st.sampled_from(
     [

@@ -21,7 +21,7 @@ from anubis.config import catalog, configs
 from anubis.core.errors import AnubisError, CatalogError
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.reach.executors.start_settings import PodSettings
-from anubis.reach.orchestrators.orchestrator_settings import settings_kinds
+from anubis.reach.orchestrators.orchestrator import settings_kinds
 from tests.edges.desk import ANUBIS, FLOW, NO_VERDICT, Desk, Done
 from tests.patience import LIMIT_S, eventually
 

@@ -16,7 +16,7 @@ from anubis.core.errors import OrchestratorError
 from anubis.operations.caller import Caller
 from anubis.operations.tokens import make_token
 from anubis.reach.orchestrators.pod_gate import NAME, PodGate, answer_review, gang_of
-from anubis.service.gangs import REMEMBERED_S, Gang, Gangs
+from anubis.service.gate import REMEMBERED_S, Gang, Gangs
 from tests.edges.visitor import Visitor, house_of, items, problem
 
 GATE = PodGate(service="https://anubis.anubis.svc:8750", cluster="prod")

@@ -35,12 +35,11 @@ from anubis.operations.tokens import make_token, revoke_token
 from anubis.service import admission, gate, pages, shared
 from anubis.service.app import Actor
 from anubis.service.audit import AuditTrail
-from anubis.service.child_processes import StartedTests
 from anubis.service.fleet_cache import Board, Snapshot
-from anubis.service.gate import GateQuestion, Gates, reply
+from anubis.service.gate import GateQuestion, Gates, StartedTests, reply
 from anubis.service.keeper_turns import LONGEST_TURN_S, Turns
 from anubis.service.metrics import Gauges
-from anubis.service.own_files import OwnFiles
+from anubis.service.problems import OwnFiles
 from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.store import claims, database

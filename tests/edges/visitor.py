@@ -8,9 +8,8 @@ import httpx
 
 from anubis.service.app import application
 from anubis.service.audit import AuditTrail
-from anubis.service.child_processes import StartedTests
 from anubis.service.fleet_cache import Board
-from anubis.service.gate import Gates
+from anubis.service.gate import Gates, StartedTests
 from anubis.service.keeper_turns import Turns
 from anubis.service.metrics import Gauges
 from anubis.service.requester import OpenHistory, Requester

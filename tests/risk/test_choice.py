@@ -8,7 +8,6 @@ import pytest
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import OF_ATTRIBUTES, Logbook
 from anubis.core.history.status import Incident, Statuses, Uptimes, Watch
-from anubis.lab.study.uptimes import KnownHazard, uptimes
 from anubis.models.risk import forecast_evidence
 from anubis.models.risk.baselines import Exponential
 from anubis.models.risk.choice import best
@@ -27,6 +26,7 @@ from anubis.models.risk.models import MODELS
 from anubis.models.risk.risk_learning import choose, misplaced_node, uptimes_of
 from anubis.models.risk.risk_model import forecast
 from anubis.models.risk.splits import DECIDING, split
+from tests.risk.known_hazard import KnownHazard, uptimes
 
 DAY_S = 86_400.0
 DAYS = 700

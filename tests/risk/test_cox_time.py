@@ -11,7 +11,6 @@ from pycox.models.cox_time import MLPVanillaCoxTime
 
 from anubis.core.errors import RiskError
 from anubis.core.history.status import Statuses, Uptimes
-from anubis.lab.study.uptimes import NO_SIGNAL, KnownHazard, uptimes
 from anubis.models.risk import cox_time_training
 from anubis.models.risk.cox_time import CoxTime
 from anubis.models.risk.determinism import alone
@@ -19,6 +18,7 @@ from anubis.models.risk.evaluation import score
 from anubis.models.risk.risk_model import learnable
 from anubis.models.risk.scale import Scale
 from anubis.models.risk.splits import separate, take
+from tests.risk.known_hazard import NO_SIGNAL, KnownHazard, uptimes
 
 
 def published(file: Path) -> Uptimes:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import RiskError
-from anubis.lab.study.uptimes import NO_SIGNAL, KnownHazard, uptimes
 from anubis.models.risk import evaluation, splits
 from anubis.models.risk.choice import best
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.evaluation import Evaluation, evaluate
 from anubis.models.risk.models import MODELS
 from anubis.models.risk.splits import split, split_at, take
+from tests.risk.known_hazard import NO_SIGNAL, KnownHazard, uptimes
 
 QUICK = MODELS[:-1]  # all but the network
 

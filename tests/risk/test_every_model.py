@@ -7,12 +7,12 @@ import pytest
 
 from anubis.core.errors import RiskError
 from anubis.core.history.status import Statuses, Uptimes
-from anubis.lab.study.uptimes import KnownHazard, uptimes
 from anubis.models.risk.baselines import Constant
 from anubis.models.risk.forecast import HOURS
 from anubis.models.risk.models import MODELS
 from anubis.models.risk.risk_model import forecast
 from anubis.models.risk.splits import take
+from tests.risk.known_hazard import KnownHazard, uptimes
 
 UPTIMES = uptimes(KnownHazard(), nodes=60, seed=3, watched_h=4000)
 every_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

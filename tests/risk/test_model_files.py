@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import RiskError
-from anubis.lab.study.uptimes import KnownHazard, uptimes
 from anubis.models.risk import risk_files, trained
 from anubis.models.risk.evaluation import evaluate
 from anubis.models.risk.forecast import HOURS
 from anubis.models.risk.models import MODELS
+from tests.risk.known_hazard import KnownHazard, uptimes
 
 UPTIMES = uptimes(KnownHazard(), nodes=60, seed=3, watched_h=4000)
 ORIGIN = risk_files.provenance(UPTIMES, seed=5, choice="because")

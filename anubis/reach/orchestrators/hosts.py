@@ -12,8 +12,9 @@ from typing import Literal
 from anubis.core.errors import OrchestratorError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode
 from anubis.core.keep.reasons import is_ours
-from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
-from anubis.reach.orchestrators.orchestrator_settings import (
+from anubis.reach.orchestrators.orchestrator import (
+    SKUS_UNTOLD,
+    NodeSkus,
     OrchestratorKind,
     OrchestratorSettings,
     check_positive,

@@ -41,8 +41,7 @@ from anubis.reach.orchestrators.kubernetes_objects import (
     windows_of,
 )
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
-from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
-from anubis.reach.orchestrators.orchestrator_settings import OrchestratorKind
+from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus, OrchestratorKind
 
 MOST_TRIES = 20  # when others change a node again and again
 MOST_OWNERS = 5  # above a pod

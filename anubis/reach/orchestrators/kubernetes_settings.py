@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from anubis.reach.orchestrators.orchestrator_settings import OrchestratorSettings, check_positive
+from anubis.reach.orchestrators.orchestrator import OrchestratorSettings, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)

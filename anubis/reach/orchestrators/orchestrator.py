@@ -1,4 +1,5 @@
-"""The one seam between Anubis and the owner of the nodes.
+"""The one seam between Anubis and the owner of the nodes, and the record by which a file of this
+folder declares one, as `ORCHESTRATOR`: keys of files, the reference and `kind:` follow from it.
 
 An orchestrator shows the fleet and takes two orders. None is trusted to have obeyed: the next
 observation shows whether an order had its effect. It decides nothing. An OrchestratorError means
@@ -7,11 +8,16 @@ that it did not answer, or refused; it names the node, the command and its last 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Protocol
 
 from anubis.core.keep.keeper_events import FleetSeen
+from anubis.reach import orchestrators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,3 +52,49 @@ class Orchestrator(Protocol):
         """Take back a cordon of ours. If the reason is somebody else's, nothing happens, and an
         OrchestratorError quotes it; if there is none, nothing is to be done."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrchestratorSettings:
+    """A file under configs/orchestrators/, or the table in a cluster's file."""
+
+    kind: str
+    """The kind of owner."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrchestratorKind:
+    """One kind of owner of nodes."""
+
+    settings: type[OrchestratorSettings]
+    open: Callable[[Any, NodeSkus], Orchestrator]  # from its settings
+    title: str  # in a sentence
+    job_variable: str = ""  # in the environment of its jobs: the id of the job
+
+
+@cache
+def orchestrator_kinds() -> Mapping[str, OrchestratorKind]:
+    """All kinds, by the names of their files."""
+    kinds = {}
+    for module in iter_modules(orchestrators.__path__):
+        path = f"{orchestrators.__name__}.{module.name}"
+        declared = getattr(import_module(path), "ORCHESTRATOR", None)
+        if isinstance(declared, OrchestratorKind):
+            kinds[module.name] = declared
+    return kinds
+
+
+def settings_kinds() -> dict[str, type[OrchestratorSettings]]:
+    """Records of their settings, by kind."""
+    return {name: kind.settings for name, kind in orchestrator_kinds().items()}
+
+
+def job_of_this_process() -> str:
+    """Id of the job that this process is part of; empty if it is part of none."""
+    names = (kind.job_variable for kind in orchestrator_kinds().values() if kind.job_variable)
+    return next(filter(None, (os.environ.get(name, "") for name in names)), "")
+
+
+def check_positive(name: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise ValueError(f'"{name}" is {value:g}, expected more than 0')

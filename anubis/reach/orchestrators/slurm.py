@@ -22,8 +22,9 @@ from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWin
 from anubis.core.keep.reasons import is_ours
 from anubis.reach.executors.start_settings import RayStart
 from anubis.reach.executors.start_ways import StartWay
-from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
-from anubis.reach.orchestrators.orchestrator_settings import (
+from anubis.reach.orchestrators.orchestrator import (
+    SKUS_UNTOLD,
+    NodeSkus,
     OrchestratorKind,
     OrchestratorSettings,
     check_positive,
