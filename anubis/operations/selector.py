@@ -6,15 +6,12 @@ It reads and adds up; core decides which tests are worth their time.
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from threading import Lock
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +41,7 @@ from anubis.core.records import (
 )
 from anubis.core.select.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.select.selection import NEVER, Budget, learn_detection
+from anubis.operations.library_output import silence_libraries
 from anubis.store.history import ClusterHistory
 from anubis.text import hostlist
 
@@ -564,29 +562,3 @@ def _down_sentences(down: Sequence[str]) -> Iterable[str]:
 def _some(nodes: Sequence[str]) -> str:
     more = f" and {len(nodes) - MOST_NAMED:,} more" if len(nodes) > MOST_NAMED else ""
     return f"{hostlist.compress(nodes[:MOST_NAMED])}{more}"
-
-
-# --- output of libraries -----------------------------------------------------------------------
-
-STDOUT = 1  # the descriptor: a library in C writes there
-_ONE_AT_A_TIME = Lock()  # the descriptor belongs to the whole process
-
-
-@contextmanager
-def silence_libraries() -> Iterator[None]:
-    """Discard what libraries write to file descriptor 1 meanwhile. HiGHS writes debug lines there,
-    and no option of it prevents that."""
-    with _ONE_AT_A_TIME:
-        try:
-            kept = os.dup(STDOUT)
-        except OSError:  # closed: nothing can be written
-            yield
-            return
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, STDOUT)
-            yield
-        finally:
-            os.dup2(kept, STDOUT)
-            os.close(nowhere)
-            os.close(kept)

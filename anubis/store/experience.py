@@ -13,11 +13,9 @@ from operator import attrgetter, itemgetter
 from threading import Lock
 from typing import Any, TypeVar, cast
 
-import numpy as np
-import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
-from anubis.core.history.drift import LimitShares, share_of_limit
+from anubis.core.history.drift import LimitShares
 from anubis.core.history.events import EventRecord
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.past import Happened
@@ -32,12 +30,9 @@ from anubis.core.records import (
     Ended,
     Judgement,
     PartVerdict,
-    Samples,
-    canonical,
 )
 from anubis.store import codec
 from anubis.store.assessments import (
-    BATCH_VERDICTS,
     NODE_VERDICTS,
     PART_VERDICTS,
     VERDICTS,
@@ -48,6 +43,7 @@ from anubis.store.attributes import ATTRIBUTES, attributes_of
 from anubis.store.campaigns import CAMPAIGNS, CHECKSUM, DEMANDS, SHORT, checked_rows, refuse_gone
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import PER_QUESTION, Database
+from anubis.store.drift import limit_shares
 from anubis.store.event_records import (
     EVENT_RECORDS,
     all_event_records,
@@ -68,8 +64,7 @@ from anubis.store.measured import (
     sum_of_failed,
 )
 from anubis.store.row_counts import RowCount, refuse_changed, row_counts_of
-from anubis.store.row_mapping import RecordTable, digest_of
-from anubis.store.shared_values import ROSTERS
+from anubis.store.row_mapping import RecordTable
 
 JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
 VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
@@ -463,63 +458,3 @@ def _node_verdicts(
 
 def _validating(cluster: str) -> tuple[ColumnElement[bool], ...]:
     return campaigns.c.cluster == cluster, *VALIDATED
-
-
-# --- nearness to limits ------------------------------------------------------------------------
-
-VerdictRows = Sequence[sa.RowMapping]
-
-
-def limit_shares(
-    connection: sa.Connection, cluster: str, since: float, node: str = ""
-) -> Iterator[LimitShares]:
-    """Yield the shares of limits in each campaign that ended since then, by metric; of one node if
-    it is named."""
-    c = CAMPAIGNS.c
-    query = sa.select(*SHORT).where(c.cluster == cluster, c.finished_at >= since)
-    own = digest_of(canonical((node,)))
-    for campaign in checked_rows(connection, query):
-        batches = _rows(connection, BATCH_VERDICTS, campaign)
-        places = _places(connection, batches, node) if node else {}
-        for row in filter(_is_compared, batches):
-            similarity = codec.unpack(row["packing"], row["similarities"])
-            kept = similarity[places[row["roster"]]] if node else similarity
-            yield _shares(campaign, row, kept)
-        for row in filter(_is_compared, _rows(connection, VERDICTS, campaign)):
-            if not node or row["participants"] == own:
-                yield _shares(campaign, row, np.array([row["similarity"]]))
-
-
-def _rows(connection: sa.Connection, kind: RecordTable[Any], campaign: sa.Row[Any]) -> VerdictRows:
-    query = sa.select(kind.table).where(kind.c.campaign == campaign.key)
-    rows = list(kind.check_rows(connection.execute(query).mappings()))
-    refuse_gone(campaign, kind.table.name, len(rows))
-    return rows
-
-
-def _is_compared(row: sa.RowMapping) -> bool:
-    """True if there was a criterion to compare with."""
-    measured = row["similarities"] if "similarities" in row else row["similarity"]
-    return row["alpha"] is not None and row["alpha"] < 1 and measured is not None
-
-
-def _shares(campaign: sa.Row[Any], row: sa.RowMapping, similarity: Samples) -> LimitShares:
-    return LimitShares(
-        at=campaign.finished_at,
-        benchmark=row["benchmark"],
-        metric=row["metric"],
-        shares=share_of_limit(similarity, row["alpha"]),
-    )
-
-
-def _places(connection: sa.Connection, rows: VerdictRows, node: str) -> dict[str, list[int]]:
-    """Return the places of a node alone in each roster, by its digest."""
-    table = ROSTERS.table
-    digests = {row["roster"] for row in rows}
-    there = connection.execute(sa.select(*table.c).where(table.c.digest.in_(digests)))
-    return {
-        digest: [
-            place for place, names in enumerate(ROSTERS.check(digest, cell)[0]) if names == (node,)
-        ]
-        for digest, cell in there
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from anubis.operations.selector import silence_libraries
+from anubis.operations.library_output import silence_libraries
 
 
 def test_what_a_library_writes_to_stdout_is_discarded_and_what_comes_after_is_not(capfd):
