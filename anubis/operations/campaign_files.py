@@ -7,29 +7,14 @@ contacted.
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anubis.config import configs
-from anubis.core.errors import TopologyError
-from anubis.core.fabric import place
-from anubis.core.records import Counters
-from anubis.operations.caller import Caller
-from anubis.operations.requests import CampaignRequest
-from anubis.operations.topology import count_errors, routes_known, survey
-from anubis.readers.topology.draft import Survey
-from anubis.text import hostlist
-
-if TYPE_CHECKING:
-    from anubis.lab.simulation.simulated_fleet import SimulatedFleet
-
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
-from anubis.config import catalog, criteria_files
+from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign.requested import (
     RequestedCampaign,
     arrange_pairs,
@@ -37,14 +22,20 @@ from anubis.core.campaign.requested import (
     missing_criteria_sentence,
     plan_requested,
 )
-from anubis.core.errors import NothingLearnedError, UsageError
-from anubis.core.fabric import Fabric
+from anubis.core.errors import NothingLearnedError, TopologyError, UsageError
+from anubis.core.fabric import Fabric, place
 from anubis.core.network.sharing import rails_share_no_cable
-from anubis.core.records import BenchmarkSpec, CriteriaSet, Node, Plan, Policy, Suite
-from anubis.operations.requests import LocateRequest, ScanRequest
-from anubis.text import places
+from anubis.core.records import BenchmarkSpec, Counters, CriteriaSet, Node, Plan, Policy, Suite
+from anubis.operations.caller import Caller
+from anubis.operations.requests import CampaignRequest, LocateRequest, ScanRequest
+from anubis.operations.topology import count_errors, routes_known, survey
+from anubis.readers.topology.draft import Survey
+from anubis.text import hostlist, places
 from anubis.text.hostlist import shorten
 from anubis.text.reading import read
+
+if TYPE_CHECKING:
+    from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 
 SUITE_OF_SDC = "locate-sdc"
 

@@ -31,7 +31,7 @@ from torch import nn
 WIDTH, BATCH = 64, 8
 PAUSE_S = 0.05  # of each step: the machine has few processors
 NOTED = 5  # every so many steps are noted
-FOR_EVER_S = 1000.0
+FOR_EVER_S = 1000.0  # longer than any study watches a job
 RANKS = (  # as launchers name the rank and the number of ranks
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),

@@ -40,7 +40,7 @@ from tests.edges.webhook_receiver import Receiver
 from tests.patience import LIMIT_S, eventually
 
 NODES = tuple(f"node{number}" for number in range(1, 3 if SMOKE else 9))
-RANKS = 2 if SMOKE else 4
+RANKS = 2 if SMOKE else 4  # of each job: half of the hosts
 SERVICE, PROMETHEUS, RECEIVER = 8750, 9090, 9999  # ports of the driver's own network
 PROGRAM = Path(__file__).with_name("live_jobs.py")
 SUITE = """summary: what a test bed can show

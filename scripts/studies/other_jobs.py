@@ -19,7 +19,7 @@ from anubis.core.watch.telemetry import Telemetry
 from anubis.readers.telemetry.config import shipped_settings
 
 Floats = npt.NDArray[np.float64]
-BEGAN = 1_800_000_000.0
+BEGAN = 1_800_000_000.0  # any time will do: nothing depends on it
 LIVES_S = 1500  # of a job
 LEVELS: Mapping[str, float] = {  # of a node at work
     "gpu_duty": 78.0,
