@@ -395,11 +395,11 @@ def _gpus_watched(report: Report) -> AbstractContextManager[None]:
     if os.environ.get("LOCAL_RANK", "0") != "0" or ONE_GPU in os.environ:
         return nullcontext()
     try:
-        from kit.cards import cards
+        from kit.gpus.cards import cards
 
         if not cards():
             return nullcontext()
-        from kit.gpu_watch import node_watched
+        from kit.gpus.gpu_watch import node_watched
     except ImportError:  # a program that travels with this file alone
         return nullcontext()
     return node_watched(report)

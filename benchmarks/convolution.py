@@ -109,7 +109,7 @@ def measure(
     report: contract.Report, dtypes: str, layers: str, batch: int, samples: int, sample_s: float
 ) -> None:
     import torch
-    from kit.gpu_watch import watch_gpu
+    from kit.gpus.gpu_watch import watch_gpu
     from kit.timing import devices, seconds_per_call
 
     names = contract.choose("layers", layers, ["all", *LAYERS])

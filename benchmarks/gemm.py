@@ -77,7 +77,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, dtypes: str, shapes: str, size: int, samples: int) -> None:
-    from kit.gpu_watch import watch_gpu
+    from kit.gpus.gpu_watch import watch_gpu
     from kit.timing import devices, seconds_per_call
 
     for device in devices():

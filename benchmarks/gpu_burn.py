@@ -140,7 +140,7 @@ def burn_all(
     seconds: float,
     threads: ThreadPoolExecutor,
 ) -> None:
-    from kit.gpu_watch import watch_gpu
+    from kit.gpus.gpu_watch import watch_gpu
     from kit.together import start_together
 
     load = f"{burns[0].name}/{period_ms}ms" if period_ms else burns[0].name

@@ -7,8 +7,8 @@ node's own. Both processes keep to the cores that the kernel calls near the HCA.
 from __future__ import annotations
 
 import contract
-from kit.perftest import BANDWIDTH, LIMIT_S, answer, arguments, memory_arguments
-from kit.ports import NO_HCA, Hca, active, ceiling_of
+from kit.network.perftest import BANDWIDTH, LIMIT_S, answer, arguments, memory_arguments
+from kit.network.ports import NO_HCA, Hca, active, ceiling_of
 from kit.tools import find, require_success, run, serve
 
 BENCHMARK = contract.Benchmark(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import contract
-from kit import ceilings
 from kit.each_gpu import GPUS, each_gpu
-from kit.models import SIZES, model
+from kit.gpus import ceilings
+from kit.training.models import SIZES, model
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -70,8 +70,8 @@ BENCHMARK = contract.Benchmark(
 
 def measure(report: contract.Report, size: str, batches: str, prompt: int, samples: int) -> None:
     import torch
-    from kit.steps import make_network
     from kit.timing import devices
+    from kit.training.steps import make_network
 
     if size not in ("auto", *SIZES):
         raise contract.BadParameter(f'size cannot be "{size}": use auto, {", ".join(SIZES)}')
@@ -103,7 +103,7 @@ def halve(network: nn.Module) -> nn.Module:
 
 def serve(report: contract.Report, serving: Serving, samples: int) -> None:
     import torch
-    from kit.gpu_watch import watch_gpu
+    from kit.gpus.gpu_watch import watch_gpu
     from kit.timing import seconds_per_call
 
     device, name = serving.tokens.device, f"{serving.format}/{serving.batch}"
@@ -125,7 +125,7 @@ class Serving:
 
     def __init__(self, network: nn.Module, vocabulary: int, batch: int, prompt: int) -> None:
         import torch
-        from kit.decoding import Decoder
+        from kit.training.decoding import Decoder
 
         self.network, self.batch, self.prompt = network, batch, prompt
         self.decoder = Decoder(network, batch, prompt + 1)

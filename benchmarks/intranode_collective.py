@@ -12,7 +12,7 @@ import contract
 from kit.collectives import METRICS, PARAMETERS
 from kit.collectives import measure as measure_group
 from kit.group import alone, processes
-from kit.ports import NO_HCA, active, carried_bytes, risen
+from kit.network.ports import NO_HCA, active, carried_bytes, risen
 
 ONLY_BY_HCA = {
     "NCCL_P2P_DISABLE": "1",

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import contract
-from kit import ceilings
 from kit.each_gpu import GPUS, each_gpu
+from kit.gpus import ceilings
 
 if TYPE_CHECKING:
     import torch

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contract
 from kit.background import begin
-from kit.cards import machine_root
-from kit.settings import Settings
-from kit.settings_host import tell_host
-from kit.settings_network import tell_network
+from kit.gpus.cards import machine_root
+from kit.settings.settings import Settings
+from kit.settings.settings_host import tell_host
+from kit.settings.settings_network import tell_network
 
 S = contract.Setting
 OF_GPUS = (
@@ -114,7 +114,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, patience_s: float) -> None:
-    from kit.settings_gpus import read_gpus, tell_gpus  # it loads pynvml
+    from kit.settings.settings_gpus import read_gpus, tell_gpus  # it loads pynvml
 
     root = machine_root()
     asking = begin(read_gpus)

@@ -13,12 +13,12 @@ import time
 
 import contract
 from kit.background import begin
-from kit.cards import cards
-from kit.findings import ROOT, Findings
-from kit.host_facts import report_host, undriven_gpus
-from kit.log_report import report_log
-from kit.port_report import count_ports, report_rises, report_states
-from kit.ports import physical_ports
+from kit.gpus.cards import cards
+from kit.health.findings import ROOT, Findings
+from kit.health.host_facts import report_host, undriven_gpus
+from kit.health.log_report import report_log
+from kit.health.port_report import count_ports, report_rises, report_states
+from kit.network.ports import physical_ports
 
 
 def fault(name: str, summary: str, unit: str = "1") -> contract.Metric:
@@ -112,7 +112,7 @@ BENCHMARK = contract.Benchmark(
 def measure(
     report: contract.Report, mounts: str, ports: str, log_hours: float, seconds: float
 ) -> None:
-    from kit.gpu_report import addresses, look, outcome  # it loads pynvml
+    from kit.health.gpu_report import addresses, look, outcome  # it loads pynvml
 
     over = threading.Event()
     looking = begin(lambda: look(over))

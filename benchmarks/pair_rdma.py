@@ -15,6 +15,16 @@ from functools import partial
 from typing import NamedTuple
 
 import contract
+from kit.network.perftest import (
+    BANDWIDTH,
+    LATENCY,
+    LATENCY_OF_GPUS,
+    LIMIT_S,
+    answer,
+    arguments,
+    memory_arguments,
+)
+from kit.network.ports import NO_HCA, Hca, active, ceiling_of
 from kit.pair import (
     OF_PAIR_TEST,
     Numbers,
@@ -31,16 +41,6 @@ from kit.pair import (
     transfer,
     transfer_at_once,
 )
-from kit.perftest import (
-    BANDWIDTH,
-    LATENCY,
-    LATENCY_OF_GPUS,
-    LIMIT_S,
-    answer,
-    arguments,
-    memory_arguments,
-)
-from kit.ports import NO_HCA, Hca, active, ceiling_of
 from kit.tools import find
 
 ALIKE = {"gbps": 0.03, "us": 0.1}  # the spread of HCAs that need no further sample

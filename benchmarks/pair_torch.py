@@ -64,8 +64,8 @@ class Rail:
 
 def measure(report: contract.Report, sizes: str, samples: int, shift: int, rails: str) -> None:
     import torch.distributed as dist
-    from kit.between_hosts import BY_NETWORK, MNNVL, require_one_domain
     from kit.group import alone, everyones, join_ranks
+    from kit.network.between_hosts import BY_NETWORK, MNNVL, require_one_domain
 
     chosen = contract.sizes("sizes", sizes)
     if alone():

@@ -1,7 +1,8 @@
 """Training of convolutional networks on random pictures: ResNet, DenseNet and VGG.
 
 ResNet needs a little of everything, DenseNet memory bandwidth and many small kernels, VGG
-arithmetic and, for its 138 million weights, the links. How they are measured: `kit/training.py`.
+arithmetic and, for its 138 million weights, the links.
+How they are measured: `kit/training/training.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from kit import training
-from kit.models import CNNS
+from kit.training.models import CNNS
+from kit.training import training
 
 BENCHMARK = contract.Benchmark(
     name="train_cnn",

@@ -2,7 +2,8 @@
 
 By default BERT, whose 335 million gradients are averaged by all-reduce, and the mixture of experts,
 whose tokens cross the fabric by all-to-all in every layer. Rates are the group's, at the pace of
-its slowest rank; `compute_s`, `loss` and `agreement` name host and device. How: `kit/training.py`.
+its slowest rank; `compute_s`, `loss` and `agreement` name host and device. How:
+`kit/training/training.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from kit import training
 from kit.group import processes
-from kit.models import EVERY
+from kit.training.models import EVERY
+from kit.training import training
 
 BENCHMARK = contract.Benchmark(
     name="train_distributed",

@@ -1,7 +1,7 @@
 """Training of a stack of eight LSTM layers on random sequences.
 
 Each of its 512 steps waits for the one before, so small products follow each other without a pause
-and the latency of a GPU shows, not its width. How it is measured: `kit/training.py`.
+and the latency of a GPU shows, not its width. How it is measured: `kit/training/training.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from kit import training
-from kit.models import LSTMS
+from kit.training.models import LSTMS
+from kit.training import training
 
 BENCHMARK = contract.Benchmark(
     name="train_lstm",

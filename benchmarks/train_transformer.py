@@ -1,7 +1,8 @@
 """Training of BERT, GPT-2, a Llama-like decoder or a mixture of experts on random tokens.
 
 The mixture's experts are spread over the devices of the node, so each of its layers waits for two
-all-to-alls on the way forward and two on the way back. How they are measured: `kit/training.py`.
+all-to-alls on the way forward and two on the way back. How they are measured:
+`kit/training/training.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from kit import training
-from kit.models import TRANSFORMERS
+from kit.training.models import TRANSFORMERS
+from kit.training import training
 
 BENCHMARK = contract.Benchmark(
     name="train_transformer",

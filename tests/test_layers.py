@@ -308,16 +308,16 @@ BENCHMARKS = {  # as they import each other
 }
 WITH_TORCH = {  # when they are imported; programs and what these need import it when they measure
     "kit.copies",
-    "kit.decoding",
-    "kit.densenet",
-    "kit.lstm",
-    "kit.moe",
-    "kit.operations",
-    "kit.resnet",
-    "kit.steps",
+    "kit.training.decoding",
+    "kit.training.densenet",
+    "kit.training.lstm",
+    "kit.training.moe",
+    "kit.training.operations",
+    "kit.training.resnet",
+    "kit.training.steps",
     "kit.timing",
-    "kit.transformers",
-    "kit.vgg",
+    "kit.training.transformers",
+    "kit.training.vgg",
 }
 
 
@@ -369,25 +369,25 @@ def test_a_program_loads_heavy_packages_only_to_measure(name):
     if name in WITH_TORCH:
         assert heavy == {"torch"}
     else:
-        assert heavy == ({"pynvml"} if "kit.nvml" in needed else set())
+        assert heavy == ({"pynvml"} if "kit.gpus.nvml" in needed else set())
 
 
 def test_programs_that_measure_load_the_bindings_of_the_driver_late():
     programs = [name for name in BENCHMARKS if "." not in name and name != "_template"]
     assert len(programs) > 20
-    assert [name for name in programs if "kit.nvml" in needed_by(name)] == []
+    assert [name for name in programs if "kit.gpus.nvml" in needed_by(name)] == []
 
 
 def test_the_bindings_of_the_driver_are_imported_by_one_file():
     using = [name for name, file in BENCHMARKS.items() if "pynvml" in imports(file)]
-    assert using == ["kit.nvml"]
+    assert using == ["kit.gpus.nvml"]
 
 
 def test_the_contract_needs_the_standard_library_only():
     assert needed_by("contract") <= sys.stdlib_module_names
     assert neighbours(BENCHMARKS["contract"]) == {
-        "kit.cards",
-        "kit.gpu_watch",
+        "kit.gpus.cards",
+        "kit.gpus.gpu_watch",
         "kit.host_memory",
     }, "what a program that stands alone lacks"
 

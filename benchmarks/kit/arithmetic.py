@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import contract
 
-from kit import ceilings
+from kit.gpus import ceilings
 
 if TYPE_CHECKING:
     import torch

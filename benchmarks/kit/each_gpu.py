@@ -23,8 +23,8 @@ import contract
 
 from kit import host_memory
 from kit.background import begin
-from kit.cards import amd_cards, cards, choosing_variable, visible_gpus
-from kit.readings import Unread
+from kit.gpus.cards import amd_cards, cards, choosing_variable, visible_gpus
+from kit.gpus.readings import Unread
 from kit.together import MEETING, STARTS, hold_meeting
 from kit.tools import Output, Silent, run
 
@@ -127,7 +127,7 @@ def list_gpus() -> tuple[list[str], dict[int, str]]:
     if not by_number or amd_cards() == cards():  # NVIDIA's driver knows nothing of them
         return by_number, {}
 
-    from kit import nvml
+    from kit.gpus import nvml
 
     def ask() -> tuple[list[str], dict[int, str]]:
         nvml.begin()

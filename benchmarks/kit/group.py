@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
 
-    from kit.between_hosts import Crossing
+    from kit.network.between_hosts import Crossing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ def join_ranks(report: contract.Report) -> Iterator[Group]:
     import torch
     import torch.distributed as dist
 
-    from kit.between_hosts import watch_hosts
+    from kit.network.between_hosts import watch_hosts
     from kit.numa import stay_near_gpu
     from kit.timing import gpus
 

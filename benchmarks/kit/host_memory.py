@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from kit.cards import expected_count, machine_root
+from kit.gpus.cards import expected_count, machine_root
 from kit.sysfs import number, text
 
 PROCESS_BYTES = 2 << 30  # Python, torch and what CUDA keeps on the host, less what programs share

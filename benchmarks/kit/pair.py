@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import contract
 
 from kit import tools
-from kit.ports import NO_HCA, Hca, active
+from kit.network.ports import NO_HCA, Hca, active
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

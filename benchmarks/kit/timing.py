@@ -14,7 +14,7 @@ from itertools import pairwise
 import contract
 import torch
 
-from kit import cards
+from kit.gpus import cards
 from kit.possession import Possession, Seconds, Threads
 from kit.together import start_together
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from kit.background import begin
-from kit.cards import machine_root
+from kit.gpus.cards import machine_root
 
 from telemetry.gpu_source import Gpus
 from telemetry.host_source import FileSystems, Host

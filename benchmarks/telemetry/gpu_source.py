@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kit import nvml
-from kit.cards import amd_cards
-from kit.gpu_profile import Profile
-from kit.readings import Handle, Unread
+from kit.gpus import nvml
+from kit.gpus.cards import amd_cards
+from kit.gpus.gpu_profile import Profile
+from kit.gpus.readings import Handle, Unread
 
 from telemetry.sources import Line, Place, Rates, Sampled, labels, total
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit.ethtool import Statistics
-from kit.ports import Port, adapters
+from kit.network.ethtool import Statistics
+from kit.network.ports import Port, adapters
 from kit.sysfs import text
 
 from telemetry.sources import KernelFile, Line, Place, Rates, Sampled, labels, numbered_lines, total

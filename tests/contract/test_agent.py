@@ -23,11 +23,11 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
-import kit.nvml
+import kit.gpus.nvml
 import pytest
 import telemetry.agent
 import typer.main
-from kit.ethtool import Statistics
+from kit.network.ethtool import Statistics
 from telemetry.agent import AT, Agent, Questioner, Recording, moments_of, options
 from telemetry.gpu_source import Gpus
 from telemetry.host_source import Host
@@ -221,7 +221,7 @@ def gpu_node(tmp_path, nvml_library, monkeypatch) -> Iterator[GpuNode]:
     node.plant_hcas()
     yield node
     monkeypatch.undo()
-    kit.nvml.begin()  # forgets what was counted
+    kit.gpus.nvml.begin()  # forgets what was counted
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ def test_a_gpu_that_was_reset_comes_back_and_the_others_never_paused(gpu_node, p
 
 def test_on_a_signal_all_gpus_are_let_go_of_and_taken_again(gpu_node, plant, monkeypatch):
     ended = []
-    monkeypatch.setattr(kit.nvml, "end", lambda: ended.append(1))
+    monkeypatch.setattr(kit.gpus.nvml, "end", lambda: ended.append(1))
     plant(duty=50)
     gpus = Gpus(Place(gpu_node.root, gpu_node.root))
     gpus.read(0.0)
@@ -339,9 +339,9 @@ def test_without_counters_of_its_own_a_gpu_says_what_dcgm_would_be_needed_for(gp
 
 def test_without_a_driver_and_with_amds_gpus_it_says_so(tmp_path, monkeypatch):
     def no_driver() -> None:
-        raise kit.nvml.NoDriver("libnvidia-ml.so.1 cannot be loaded")
+        raise kit.gpus.nvml.NoDriver("libnvidia-ml.so.1 cannot be loaded")
 
-    monkeypatch.setattr(kit.nvml, "begin", no_driver)
+    monkeypatch.setattr(kit.gpus.nvml, "begin", no_driver)
     plant_kfd(tmp_path, gpus=2)
     for root, reason in ((tmp_path, "of AMD's GPUs"), (tmp_path / "other", "libnvidia-ml.so.1")):
         sampled = Gpus(Place(root, root)).read(1.0)

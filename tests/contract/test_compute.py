@@ -13,7 +13,7 @@ import convolution
 import gemm
 import gpu_burn
 import kernel_launch
-import kit.ceilings
+import kit.gpus.ceilings
 import kit.possession
 import kit.swing
 import kit.timing
@@ -25,17 +25,17 @@ from kit.possession import Seconds
 
 
 def test_the_ceilings_are_those_of_the_data_sheets():
-    h200 = kit.ceilings.gpu("NVIDIA H200")
+    h200 = kit.gpus.ceilings.gpu("NVIDIA H200")
     assert h200.tflops["bf16"] == 989.4
     assert h200.tflops["fp8"] == 1978.9  # the data sheet prints 3,958 with sparsity
     assert h200.hbm_gbps == 4800
-    assert kit.ceilings.gpu("Tesla V100-SXM2-32GB").tflops["fp16"] == 125
-    assert kit.ceilings.gpu("A100-SXM4-80GB") == kit.ceilings.gpu("NVIDIA A100-SXM4-80GB")
+    assert kit.gpus.ceilings.gpu("Tesla V100-SXM2-32GB").tflops["fp16"] == 125
+    assert kit.gpus.ceilings.gpu("A100-SXM4-80GB") == kit.gpus.ceilings.gpu("NVIDIA A100-SXM4-80GB")
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H300", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", ""])
 def test_nothing_is_said_of_a_gpu_that_is_not_in_the_table(name):
-    assert kit.ceilings.gpu(name) is None
+    assert kit.gpus.ceilings.gpu(name) is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ KNOWN = [[cell.strip() for cell in row.split("|")] for row in CORES.strip().spli
 @pytest.mark.parametrize(("name", "numbers"), [(name, numbers) for name, *numbers in KNOWN])
 def test_a_rate_is_what_the_cores_can_do_at_the_boost_clock(name, numbers):
     sms, matrix_mhz, mhz, fp32_fmas, fp16_fmas, pins, gbit_s = map(float, numbers)
-    gpu = kit.ceilings.gpu(name)
+    gpu = kit.gpus.ceilings.gpu(name)
     rates = gpu.tflops
     assert rates["fp16"] == pytest.approx(sms * fp16_fmas * 2 * matrix_mhz / 1e6, rel=0.015)
     assert rates["fp32"] == pytest.approx(sms * fp32_fmas * 2 * mhz / 1e6, rel=0.015)
@@ -127,7 +127,7 @@ AMDS = [[cell.strip() for cell in row.split("|")] for row in UNITS.strip().split
 @pytest.mark.parametrize(("name", "numbers"), [(name, numbers) for name, *numbers in AMDS])
 def test_a_rate_of_amds_is_what_the_compute_units_can_do_at_the_peak_clock(name, numbers):
     units, mhz, *per_clock, pins, gbit_s = map(float, numbers)
-    gpu = kit.ceilings.gpu(f"AMD Instinct {name}", int(units))
+    gpu = kit.gpus.ceilings.gpu(f"AMD Instinct {name}", int(units))
     for format_name, operations in zip(("fp64", "fp32", "fp16", "bf16"), per_clock, strict=False):
         rate = gpu.tflops[format_name]
         assert rate == pytest.approx(units * mhz * operations / 1e6, rel=0.005)
@@ -138,11 +138,15 @@ def test_a_rate_of_amds_is_what_the_compute_units_can_do_at_the_peak_clock(name,
 
 
 def test_of_amds_a_part_has_no_ceiling_and_the_number_of_units_tells_two_models_apart():
-    assert kit.ceilings.gpu("AMD Instinct MI300X OAM", 304).tflops["bf16"] == 1307.4
-    assert kit.ceilings.gpu("AMD Instinct MI300X OAM", 38) is None  # an eighth of one (CPX)
-    assert kit.ceilings.gpu("AMD Instinct MI250X/MI250", 104) == kit.ceilings.gpu("MI250", 104)
-    assert kit.ceilings.gpu("AMD Instinct MI250X/MI250", 110) == kit.ceilings.gpu("MI250X", 110)
-    assert kit.ceilings.gpu("AMD Radeon Graphics", 304) is None
+    assert kit.gpus.ceilings.gpu("AMD Instinct MI300X OAM", 304).tflops["bf16"] == 1307.4
+    assert kit.gpus.ceilings.gpu("AMD Instinct MI300X OAM", 38) is None  # an eighth of one (CPX)
+    assert kit.gpus.ceilings.gpu("AMD Instinct MI250X/MI250", 104) == kit.gpus.ceilings.gpu(
+        "MI250", 104
+    )
+    assert kit.gpus.ceilings.gpu("AMD Instinct MI250X/MI250", 110) == kit.gpus.ceilings.gpu(
+        "MI250X", 110
+    )
+    assert kit.gpus.ceilings.gpu("AMD Radeon Graphics", 304) is None
 
 
 # --- gemm ----------------------------------------------------------------------------------

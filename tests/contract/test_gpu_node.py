@@ -15,9 +15,9 @@ from types import SimpleNamespace
 import contract
 import host_device_copy
 import kit.each_gpu
+import kit.gpus.nvml
 import kit.host_memory
 import kit.numa
-import kit.nvml
 import pytest
 from fleets import spec
 
@@ -179,7 +179,7 @@ def test_every_slice_of_a_gpu_is_measured(run, gpu_node, each):
 
 
 def test_a_driver_that_does_not_answer_leaves_the_numbers(monkeypatch, gpu_node):
-    monkeypatch.setattr(kit.nvml, "begin", lambda: time.sleep(1000))
+    monkeypatch.setattr(kit.gpus.nvml, "begin", lambda: time.sleep(1000))
     monkeypatch.setattr(kit.each_gpu, "PATIENCE_S", 0.01)
     on(gpu_node(3), monkeypatch)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

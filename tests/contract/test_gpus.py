@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import contract
-import kit.gpu_watch
-import kit.nvml
+import kit.gpus.gpu_watch
+import kit.gpus.nvml
 import pynvml
 import pytest
-from kit.readings import Reading
+from kit.gpus.readings import Reading
 
 from anubis.config.catalog import parse_description
 from anubis.reach.executors.ray_cluster import stage
@@ -48,13 +48,13 @@ def nvml(nvml_library, monkeypatch):
     fake = Fake(nvml_library, monkeypatch.setenv)
     yield fake
     monkeypatch.undo()
-    kit.nvml.begin()  # forgets what was counted
+    kit.gpus.nvml.begin()  # forgets what was counted
 
 
 @pytest.fixture
 def gpu(nvml):
-    kit.nvml.begin()
-    return kit.nvml.gpus_by_index()[0][0]
+    kit.gpus.nvml.begin()
+    return kit.gpus.nvml.gpus_by_index()[0][0]
 
 
 # --- readers -------------------------------------------------------------------------------
@@ -64,14 +64,14 @@ def test_what_is_0_what_is_not_supported_and_what_could_not_be_read_stay_three_t
     nvml.plant(ecc_uncorrected_now=0, power_cap=0)
     nvml.plant(no_vbios=1)
     readers = {
-        "zero": kit.nvml.CONDITION["power_cap_w"],
-        "unsupported": kit.nvml.IDENTITY["vbios"],
-        "unread": kit.nvml.ecc_errors("NO_SUCH_KIND", "VOLATILE"),
-        "bridge": kit.nvml.CONDITION["nvlinks"],
-        "temperature": kit.nvml.temperature_c,
+        "zero": kit.gpus.nvml.CONDITION["power_cap_w"],
+        "unsupported": kit.gpus.nvml.IDENTITY["vbios"],
+        "unread": kit.gpus.nvml.ecc_errors("NO_SUCH_KIND", "VOLATILE"),
+        "bridge": kit.gpus.nvml.CONDITION["nvlinks"],
+        "temperature": kit.gpus.nvml.temperature_c,
     }
     nvml.plant(links_down=18)
-    reading = kit.nvml.read(gpu, readers)
+    reading = kit.gpus.nvml.read(gpu, readers)
     assert reading.values == {"zero": 0, "temperature": 31}
     assert reading.unsupported == ["unsupported"]
     assert reading.unread.keys() == {"unread", "bridge"}
@@ -81,10 +81,10 @@ def test_what_is_0_what_is_not_supported_and_what_could_not_be_read_stay_three_t
 
 def test_a_gpu_that_fell_off_the_bus_is_gone(nvml, gpu):
     nvml.plant(lost_0=1)
-    reading = kit.nvml.read(gpu, kit.nvml.STATE)
+    reading = kit.gpus.nvml.read(gpu, kit.gpus.nvml.STATE)
     assert reading.gone is True
     assert reading.values == {}
-    assert reading.unread == dict.fromkeys(kit.nvml.STATE, "GPU is lost")
+    assert reading.unread == dict.fromkeys(kit.gpus.nvml.STATE, "GPU is lost")
 
 
 @pytest.mark.parametrize(
@@ -93,29 +93,31 @@ def test_a_gpu_that_fell_off_the_bus_is_gone(nvml, gpu):
 )
 def test_the_state_of_the_fabric_and_of_slices_is_told(nvml, gpu, state, status, words):
     nvml.plant(fabric=state, fabric_status=status, mig=1)
-    values = kit.nvml.read(gpu, kit.nvml.IDENTITY).values
+    values = kit.gpus.nvml.read(gpu, kit.gpus.nvml.IDENTITY).values
     assert (values["fabric_state"], values["mig_mode"]) == (words, 1)
 
 
 def test_every_reader_has_an_answer_or_says_that_it_is_not_supported(gpu):
     """The bindings' own names and arguments; a misspelt one would be unread."""
     tables = (
-        kit.nvml.STATE,
-        kit.nvml.CONDITION,
-        kit.nvml.COUNTERS,
-        kit.nvml.IDENTITY,
-        kit.nvml.UUID,
+        kit.gpus.nvml.STATE,
+        kit.gpus.nvml.CONDITION,
+        kit.gpus.nvml.COUNTERS,
+        kit.gpus.nvml.IDENTITY,
+        kit.gpus.nvml.UUID,
     )
     for table in tables:
-        reading = kit.nvml.read(gpu, table)
+        reading = kit.gpus.nvml.read(gpu, table)
         assert reading.unread == {}
         assert {*reading.values, *reading.unsupported} == table.keys()
-    assert kit.nvml.read(None, kit.nvml.DRIVER).values.keys() == kit.nvml.DRIVER.keys()
+    assert (
+        kit.gpus.nvml.read(None, kit.gpus.nvml.DRIVER).values.keys() == kit.gpus.nvml.DRIVER.keys()
+    )
 
 
 def test_one_link_counter_that_is_not_supported_takes_no_other_with_it(nvml, gpu):
     nvml.plant(no_nvlink_counter=3)
-    reading = kit.nvml.read(gpu, kit.nvml.COUNTERS)
+    reading = kit.gpus.nvml.read(gpu, kit.gpus.nvml.COUNTERS)
     assert reading.values.pop("pcie_replays") == 40
     assert reading.values == {
         f"nvlink_errors:{of}": 18000 for of in ("replay", "recovery", "crc_flit")
@@ -124,29 +126,31 @@ def test_one_link_counter_that_is_not_supported_takes_no_other_with_it(nvml, gpu
 
 
 def test_text_of_older_bindings_is_text():
-    assert kit.nvml.read(None, {"model": lambda _: b"NVIDIA H200"}).values == {
+    assert kit.gpus.nvml.read(None, {"model": lambda _: b"NVIDIA H200"}).values == {
         "model": "NVIDIA H200"
     }
 
 
 def test_the_reasons_have_the_bits_that_nvidias_bindings_give_them():
-    for name in kit.nvml.REASONS:
+    for name in kit.gpus.nvml.REASONS:
         camel = "".join(word.capitalize() for word in name.split("_"))
-        assert kit.nvml.reason_names(getattr(pynvml, f"nvmlClocksEventReason{camel}")) == {name}
-    assert kit.nvml.reason_names(0x4 | 1 << 40) == {"sw_power_cap", "unknown_0x10000000000"}
+        assert kit.gpus.nvml.reason_names(getattr(pynvml, f"nvmlClocksEventReason{camel}")) == {
+            name
+        }
+    assert kit.gpus.nvml.reason_names(0x4 | 1 << 40) == {"sw_power_cap", "unknown_0x10000000000"}
 
 
 # --- where the bindings come from ----------------------------------------------------------
 
 
-WHERE = "import sys; sys.path.insert(0, {!r}); import kit.nvml; {}"
+WHERE = "import sys; sys.path.insert(0, {!r}); import kit.gpus.nvml; {}"
 
 
 def test_a_node_without_the_bindings_uses_those_that_travel_and_prefers_its_own(tmp_path, describe):
     gemm = BENCHMARKS / "gemm.py"
     spec = parse_description(describe(gemm).stdout, gemm)
     staged = tmp_path / stage([Program(file=gemm, spec=spec)], tmp_path)[BENCHMARKS]
-    script = WHERE.format(str(staged), "print(kit.nvml.pynvml.__file__)")
+    script = WHERE.format(str(staged), "print(kit.gpus.nvml.pynvml.__file__)")
     bare = subprocess.check_output([sys.executable, "-S", "-c", script], text=True)
     assert Path(bare.strip()) == staged / "packages" / "pynvml.py"
     installed = subprocess.check_output([sys.executable, "-c", script], text=True)
@@ -154,7 +158,7 @@ def test_a_node_without_the_bindings_uses_those_that_travel_and_prefers_its_own(
 
 
 def test_without_any_bindings_it_says_so_and_how_to_get_them():
-    script = WHERE.format(str(BENCHMARKS), "kit.nvml.begin()")
+    script = WHERE.format(str(BENCHMARKS), "kit.gpus.nvml.begin()")
     done = subprocess.run(
         [sys.executable, "-S", "-c", script], capture_output=True, text=True, check=False
     )
@@ -168,8 +172,8 @@ def test_without_any_bindings_it_says_so_and_how_to_get_them():
 
 def watch(uuid: str, period_s: float = 0.01):
     properties = types.SimpleNamespace(uuid=uuid)
-    choose = lambda: kit.gpu_watch.gpu_of(kit.nvml, uuid, properties)  # noqa: E731
-    return kit.gpu_watch.watch(kit.nvml, choose, period_s)
+    choose = lambda: kit.gpus.gpu_watch.gpu_of(kit.gpus.nvml, uuid, properties)  # noqa: E731
+    return kit.gpus.gpu_watch.watch(kit.gpus.nvml, choose, period_s)
 
 
 BUSY = {
@@ -221,7 +225,7 @@ def test_a_measurement_shorter_than_the_period_gets_one_reading(nvml):
 def test_a_reason_is_given_with_the_share_of_readings_that_showed_it():
     shown = [{"sw_power_cap"}, set(), {"sw_power_cap", "hw_slowdown"}, {"gpu_idle"}]
     readings = [Reading(values={"reasons": reasons}) for reasons in shown]
-    assert kit.gpu_watch.summary(kit.nvml, readings)["reasons"] == {
+    assert kit.gpus.gpu_watch.summary(kit.gpus.nvml, readings)["reasons"] == {
         "gpu_idle": 0.25,
         "hw_slowdown": 0.25,
         "sw_power_cap": 0.5,
@@ -257,7 +261,7 @@ def test_a_gpu_that_falls_off_the_bus_leaves_what_was_read_before_and_the_reason
 
 
 def test_a_driver_that_hangs_holds_up_nothing(nvml, monkeypatch):
-    monkeypatch.setattr(kit.gpu_watch, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(kit.gpus.gpu_watch, "PATIENCE_S", 0.1)
     nvml.plant(hang=30)
     with watch("0") as states:
         pass
@@ -274,11 +278,11 @@ IN_A_PROGRAM = """
 import sys
 sys.path.insert(0, {benchmarks!r})
 import torch, types
-import kit.gpu_watch
+import kit.gpus.gpu_watch
 torch.cuda.get_device_properties = lambda gpu: types.SimpleNamespace(uuid=["1", "0"][gpu.index])
 notes = {{}}
 for device in (torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")):
-    with kit.gpu_watch.watch_gpu(notes, device, "tflops:bf16"):
+    with kit.gpus.gpu_watch.watch_gpu(notes, device, "tflops:bf16"):
         pass
 print({{gpu: of["tflops:bf16"]["temperature_c_max"] for gpu, of in notes["gpu_state"].items()}})
 """
@@ -299,7 +303,7 @@ def test_the_loader_finds_the_library_and_the_uuid_the_gpu(nvml_library):
 def test_all_gpus_of_a_node_are_watched_and_one_that_is_lost_hides_no_other(nvml):
     nvml.plant(**BUSY, count=4, lost_2=1, handle_3=15)
     report, notes = reported()
-    with kit.gpu_watch.node_watched(report, 0.01):
+    with kit.gpus.gpu_watch.node_watched(report, 0.01):
         nvml.wait_for_readings(4, gpu=1)
     states = notes["gpu_state"]["node"]
     assert states.keys() == {"GPU-0", "GPU-1", "gpu 2", "gpu 3"}
@@ -320,10 +324,10 @@ def test_a_program_on_a_node_with_gpus_tells_their_state_or_why_not(run, benchma
 
 
 def test_a_driver_that_hangs_does_not_hold_up_what_is_measured(nvml, monkeypatch):
-    monkeypatch.setattr(kit.gpu_watch, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(kit.gpus.gpu_watch, "PATIENCE_S", 0.1)
     nvml.plant(hang=60)
     report, notes = reported()
-    with kit.gpu_watch.node_watched(report, 0.01):
+    with kit.gpus.gpu_watch.node_watched(report, 0.01):
         pass
     assert notes["gpu_state"]["node"] == {"unread": "NVML does not answer"}
 
@@ -343,7 +347,7 @@ def reported():
 
 def watched_facts(nvml, *, readings: int = 6) -> dict[tuple[str, str], float]:
     report, _ = reported()
-    with kit.gpu_watch.node_watched(report, 0.01):
+    with kit.gpus.gpu_watch.node_watched(report, 0.01):
         nvml.wait_for_readings(readings, gpu=1)
     facts = {(s["metric"], s["device"]): s["samples"][0] for s in report.series}
     facts.pop(("tflops", "cuda:0"))
@@ -370,7 +374,7 @@ def test_only_a_busy_gpu_shows_what_holds_it_back(nvml, monkeypatch):
     shown = {name: share for name, share in facts.items() if name[0].startswith("gpu_held_back")}
     assert shown == {
         (f"gpu_held_back:{reason}", "cuda:1"): reason == "hw_slowdown"
-        for reason in kit.nvml.SLOWDOWNS
+        for reason in kit.gpus.nvml.SLOWDOWNS
     }
 
 
@@ -387,12 +391,12 @@ def test_errors_are_of_the_gpus_that_the_program_may_use(visible, devices, monke
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert kit.gpu_watch.devices_by_name(["GPU-0", "GPU-1", "GPU-2"]) == devices
+    assert kit.gpus.gpu_watch.devices_by_name(["GPU-0", "GPU-1", "GPU-2"]) == devices
 
 
 def test_gpus_keep_their_numbers_beside_those_that_give_no_name(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    devices = kit.gpu_watch.devices_by_name(["gpu 1", "GPU-a", "GPU-b", "gpu 2"])
+    devices = kit.gpus.gpu_watch.devices_by_name(["gpu 1", "GPU-a", "GPU-b", "gpu 2"])
     assert devices == {"gpu 1": "cuda:1", "GPU-a": "cuda:0", "GPU-b": "cuda:3", "gpu 2": "cuda:2"}
 
 
@@ -400,7 +404,7 @@ def test_gpus_keep_their_numbers_beside_those_that_give_no_name(monkeypatch):
 
 
 def value_of(gpu, name: str, table) -> object:
-    reading = kit.nvml.read(gpu, {name: table[name]})
+    reading = kit.gpus.nvml.read(gpu, {name: table[name]})
     return "unsupported" if reading.unsupported else {**reading.unread, **reading.values}[name]
 
 
@@ -439,7 +443,12 @@ def value_of(gpu, name: str, table) -> object:
 )
 def test_a_driver_of_blackwells_is_read_and_an_older_one_too(nvml, planted, name, value):
     nvml.plant(**planted)
-    kit.nvml.begin()
-    tables = (kit.nvml.STATE, kit.nvml.CONDITION, kit.nvml.COUNTERS, kit.nvml.IDENTITY)
-    (table,) = [t for t in (*tables, kit.nvml.FABRIC) if name in t]
-    assert value_of(kit.nvml.gpus_by_index()[0][0], name, table) == value
+    kit.gpus.nvml.begin()
+    tables = (
+        kit.gpus.nvml.STATE,
+        kit.gpus.nvml.CONDITION,
+        kit.gpus.nvml.COUNTERS,
+        kit.gpus.nvml.IDENTITY,
+    )
+    (table,) = [t for t in (*tables, kit.gpus.nvml.FABRIC) if name in t]
+    assert value_of(kit.gpus.nvml.gpus_by_index()[0][0], name, table) == value

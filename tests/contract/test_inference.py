@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contract
-import kit.ceilings
+import kit.gpus.ceilings
 import kit.timing
 import pytest
 import torch
 from infer_transformer import Serving, state_ceilings
-from kit.decoding import Decoder
-from kit.models import model
 from kit.possession import Seconds
-from kit.steps import make_network
+from kit.training.decoding import Decoder
+from kit.training.models import model
+from kit.training.steps import make_network
 
 CPU = torch.device("cpu")
 
@@ -83,7 +83,7 @@ def test_the_ceilings_are_arithmetic_for_prompts_and_memory_for_tokens(network):
     serving = Serving(network, vocabulary=256, batch=4, prompt=2)
     serving.format, weights = "bf16", sum(p.numel() for p in network.parameters())
     report = contract.Report(frozenset())
-    state_ceilings(report, serving, kit.ceilings.gpu("NVIDIA H200"))
+    state_ceilings(report, serving, kit.gpus.ceilings.gpu("NVIDIA H200"))
     stated = report.notes["ceilings"]
     prompts, tokens = (stated[f"{what}_tokens_per_s:bf16/4"] for what in ("prefill", "decode"))
     assert prompts["value"] == pytest.approx(989.4e12 / (2 * weights))

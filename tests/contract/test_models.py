@@ -8,12 +8,12 @@ import contract
 import numpy as np
 import pytest
 import torch
-from kit.densenet import DenseLayer
-from kit.models import CNNS, EVERY, SIZES, model
-from kit.moe import Mixture, places
-from kit.operations import operations
-from kit.resnet import Bottleneck
-from kit.transformers import SwiGLU, initialize
+from kit.training.densenet import DenseLayer
+from kit.training.models import CNNS, EVERY, SIZES, model
+from kit.training.moe import Mixture, places
+from kit.training.operations import operations
+from kit.training.resnet import Bottleneck
+from kit.training.transformers import SwiGLU, initialize
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -200,7 +200,7 @@ SMALL = {"layers": 2, "width": 24, "context": 12, "vocabulary": 50}
 
 
 def test_gpt2_computes_what_numpy_computes():
-    from kit.transformers import GPT2
+    from kit.training.transformers import GPT2
 
     network = GPT2(heads=3, **SMALL)
     tokens = tokens_for(network)
@@ -215,7 +215,7 @@ def test_gpt2_computes_what_numpy_computes():
 
 
 def test_bert_computes_what_numpy_computes():
-    from kit.transformers import BERT
+    from kit.training.transformers import BERT
 
     network = BERT(heads=3, **SMALL)
     tokens = tokens_for(network)
@@ -238,7 +238,7 @@ def swiglu(x, mlp: SwiGLU):
 
 
 def test_llama_computes_what_numpy_computes():
-    from kit.transformers import Llama
+    from kit.training.transformers import Llama
 
     network = Llama(heads=6, groups=2, hidden=40, **SMALL)
     tokens = tokens_for(network)
@@ -288,7 +288,7 @@ def test_each_token_gets_the_next_free_place_of_its_expert():
 
 
 def test_lstm_computes_what_numpy_computes():
-    from kit.lstm import LSTM
+    from kit.training.lstm import LSTM
 
     network = LSTM(features=3, width=5, layers=2, classes=4)
     x = torch.randn(2, 6, 3)
@@ -351,7 +351,7 @@ def test_a_layer_of_densenet_adds_channels_to_those_it_got():
 
 
 def test_vgg_computes_what_numpy_computes():
-    from kit.vgg import VGG
+    from kit.training.vgg import VGG
 
     network = VGG(blocks=(1, 2), width=4, hidden=16, classes=3)
     x = torch.randn(2, 3, 28, 28)  # 7 by 7 after two poolings, as 224 after five

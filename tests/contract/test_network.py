@@ -23,10 +23,10 @@ import contract
 import ib_loopback
 import incast
 import intranode_collective
-import kit.between_hosts
+import kit.network.between_hosts
+import kit.network.perftest
+import kit.network.ports
 import kit.pair
-import kit.perftest
-import kit.ports
 import kit.tools
 import overlap
 import pair_rdma
@@ -259,19 +259,21 @@ def sysfs(tmp_path):
 
 
 def test_only_hcas_with_a_port_that_is_up_take_part_in_their_order(sysfs):
-    hcas = kit.ports.active(sysfs)
+    hcas = kit.network.ports.active(sysfs)
     assert [hca.name for hca in hcas] == ["mlx5_2", "mlx5_10"]
     assert hcas[0].gbps == 50  # 400 Gb/s
     assert hcas[0].cpus == {0, 1, 2, 3, 8}
-    assert kit.ports.ceiling_of(hcas) == 50
+    assert kit.network.ports.ceiling_of(hcas) == 50
     assert (
-        kit.ports.carried_bytes("mlx5_2", sysfs) + kit.ports.carried_bytes("mlx5_10", sysfs) == 48
+        kit.network.ports.carried_bytes("mlx5_2", sysfs)
+        + kit.network.ports.carried_bytes("mlx5_10", sysfs)
+        == 48
     )
 
 
 GIB = 1 << 30
-FABRIC = kit.between_hosts.Fabric("0a1b.3", 0, 900.0)
-NO_FABRIC = kit.between_hosts.Fabric("", None, 0.0)
+FABRIC = kit.network.between_hosts.Fabric("0a1b.3", 0, 900.0)
+NO_FABRIC = kit.network.between_hosts.Fabric("", None, 0.0)
 
 
 class Machine:
@@ -359,7 +361,7 @@ def a_little_over_tcp(machine: Machine, sent: int) -> None:
 
 def hosts_of(plant, folder: Path, fabric=NO_FABRIC, sent: int = 20 * GIB):
     """Two hosts that sent so much to each other, by their counters before and after."""
-    watching = kit.between_hosts
+    watching = kit.network.between_hosts
     hosts = []
     for host in ("n0", "n1"):
         machine, counts = Machine(folder / host), []
@@ -375,7 +377,7 @@ def hosts_of(plant, folder: Path, fabric=NO_FABRIC, sent: int = 20 * GIB):
 
 @pytest.fixture
 def no_driver(monkeypatch):
-    monkeypatch.setattr(kit.between_hosts, "read_fabric", lambda _: NO_FABRIC)
+    monkeypatch.setattr(kit.network.between_hosts, "read_fabric", lambda _: NO_FABRIC)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +391,7 @@ def no_driver(monkeypatch):
         (infiniband, FABRIC, "hca", 1.0, 50),
         (without_counters, NO_FABRIC, "not known", None, 50),
         (still, NO_FABRIC, "not known", None, 50),
-        (still, kit.between_hosts.Fabric("0a1b.3", None, 0.0), "not known", None, None),
+        (still, kit.network.between_hosts.Fabric("0a1b.3", None, 0.0), "not known", None, None),
         (a_little_over_tcp, NO_FABRIC, "not known", None, 50),
         (roce_whose_interface_counts_all, NO_FABRIC, "not known", None, 50),
         (storage_over_tcp, NO_FABRIC, "hca", 1.0, 50),
@@ -403,7 +405,7 @@ def test_only_sockets_that_carried_what_was_sent_prove_tcp(
     plant, fabric, way, samples, ceiling, tmp_path, no_driver
 ):
     report = contract.Report(frozenset({"agreement", "busbw_gbps"}))
-    kit.between_hosts.judge(report, hosts_of(plant, tmp_path, fabric), by_choice=False)
+    kit.network.between_hosts.judge(report, hosts_of(plant, tmp_path, fabric), by_choice=False)
     assert [facts["way"] for facts in report.notes["between_hosts"].values()] == [way, way]
     assert [series["samples"] for series in report.series] == ([[samples]] if samples else [])
     assert report.notes.get("sent_by_tcp") == ("n0, n1" if way == "tcp" else None)
@@ -418,9 +420,9 @@ def test_only_sockets_that_carried_what_was_sent_prove_tcp(
 def test_pairs_over_nvlink_that_go_another_way_are_wrong_answers(
     plant, fabric, samples, tmp_path, no_driver, monkeypatch
 ):
-    monkeypatch.setenv(kit.between_hosts.MNNVL, "1")
+    monkeypatch.setenv(kit.network.between_hosts.MNNVL, "1")
     report = contract.Report(frozenset({"agreement"}))
-    kit.between_hosts.judge(report, hosts_of(plant, tmp_path, fabric), by_choice=False)
+    kit.network.between_hosts.judge(report, hosts_of(plant, tmp_path, fabric), by_choice=False)
     (series,) = report.series
     assert (series["metric"], series["samples"]) == ("agreement:by_nvlink", samples)
 
@@ -439,7 +441,7 @@ def test_nodes_that_nvlink_does_not_join_are_refused_where_it_is_measured(
 ):
     def check(environment):
         seen = list(zip(("n0", "n1"), names, strict=True))
-        kit.between_hosts.require_one_domain(lambda own: seen, "cuda:0", environment)
+        kit.network.between_hosts.require_one_domain(lambda own: seen, "cuda:0", environment)
 
     check({})
     with nullcontext() if refusal is None else pytest.raises(refusal):
@@ -449,23 +451,23 @@ def test_nodes_that_nvlink_does_not_join_are_refused_where_it_is_measured(
 def test_one_host_that_sends_by_tcp_is_one_wrong_answer(tmp_path, no_driver):
     report = contract.Report(frozenset({"agreement"}))
     hosts = hosts_of(infiniband, tmp_path / "a") | {"n1": hosts_of(by_tcp, tmp_path / "b")["n1"]}
-    kit.between_hosts.judge(report, hosts, by_choice=False)
+    kit.network.between_hosts.judge(report, hosts, by_choice=False)
     assert [series["samples"] for series in report.series] == [[0.5]]
     assert report.notes["sent_by_tcp"] == "n1"
 
 
 def test_too_little_to_tell_from_what_else_a_host_sends_proves_nothing(tmp_path, no_driver):
     hosts = hosts_of(by_tcp, tmp_path, sent=10 << 20)
-    assert set(kit.between_hosts.Ways(hosts).by_host.values()) == {"not known"}
+    assert set(kit.network.between_hosts.Ways(hosts).by_host.values()) == {"not known"}
 
 
 def test_a_counter_that_began_anew_is_not_known(tmp_path, no_driver):
     machine = Machine(tmp_path)
     infiniband(machine, GIB)
-    before = kit.between_hosts.read_counts(None, tmp_path)
+    before = kit.network.between_hosts.read_counts(None, tmp_path)
     infiniband(machine, 0)
-    carried = kit.between_hosts.rise(
-        before, kit.between_hosts.read_counts(None, tmp_path), "n", 0, 50
+    carried = kit.network.between_hosts.rise(
+        before, kit.network.between_hosts.read_counts(None, tmp_path), "n", 0, 50
     )
     assert carried.by_hca == {"mlx5_0": None}
 
@@ -473,7 +475,7 @@ def test_a_counter_that_began_anew_is_not_known(tmp_path, no_driver):
 def test_a_host_without_hcas_is_expected_to_send_by_tcp(tmp_path, no_driver):
     report = contract.Report(frozenset({"agreement"}))
     hosts = hosts_of(lambda machine, sent: machine.interface("eth0", sent), tmp_path)
-    kit.between_hosts.judge(report, hosts, by_choice=False)
+    kit.network.between_hosts.judge(report, hosts, by_choice=False)
     assert report.series == []
 
 
@@ -491,23 +493,23 @@ def test_a_host_without_hcas_is_expected_to_send_by_tcp(tmp_path, no_driver):
 def test_interfaces_are_those_that_nccl_is_left(choice, left):
     environment = {"NCCL_SOCKET_IFNAME": choice} if choice else {}
     names = ("lo", "eth0", "eth10", "ib0")
-    chosen = {name for name in names if kit.between_hosts.is_for_sockets(name, environment)}
+    chosen = {name for name in names if kit.network.between_hosts.is_for_sockets(name, environment)}
     assert chosen == left
 
 
 @pytest.mark.parametrize("name", ["NCCL_IB_DISABLE", "NCCL_NET"])
 def test_who_asks_for_tcp_gets_it_without_a_word(name, tmp_path, no_driver):
-    chosen = kit.between_hosts.tcp_is_chosen
+    chosen = kit.network.between_hosts.tcp_is_chosen
     assert not chosen({name: "0" if name == "NCCL_IB_DISABLE" else "IB"})
     assert chosen({name: "1" if name == "NCCL_IB_DISABLE" else "Socket"})
     report = contract.Report(frozenset({"agreement"}))
-    kit.between_hosts.judge(report, hosts_of(by_tcp, tmp_path), by_choice=True)
+    kit.network.between_hosts.judge(report, hosts_of(by_tcp, tmp_path), by_choice=True)
     assert report.series == []
 
 
 TWO_HOSTS = """
 import platform
-from kit import between_hosts, ports
+from kit.network import between_hosts, ports
 platform.node = lambda: f"n{rank}"
 between_hosts.ENOUGH = 1
 HCA = ports.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/x")
@@ -535,8 +537,8 @@ def test_between_nodes_with_gpus_the_bytes_of_each_hca_are_noted(planted, nvml_l
 
 def test_an_hca_uses_the_gpu_behind_the_same_bridge():
     gpus = ["/sys/devices/pci0000:00/0000:01.0/g0", "/sys/devices/pci0000:80/0000:81.0/g1"]
-    assert kit.ports.nearest_gpu("/sys/devices/pci0000:80/0000:81.0/nic", gpus) == 1
-    assert kit.ports.nearest_gpu("/sys/devices/pci0000:00/0000:05.0/nic", gpus) == 0
+    assert kit.network.ports.nearest_gpu("/sys/devices/pci0000:80/0000:81.0/nic", gpus) == 1
+    assert kit.network.ports.nearest_gpu("/sys/devices/pci0000:00/0000:05.0/nic", gpus) == 0
 
 
 # --- servers and clients -------------------------------------------------------------------
@@ -568,12 +570,14 @@ def test_a_tool_that_hangs_is_ended_at_its_deadline():
         kit.tools.run(["sleep", "60"], limit_s=0.1)
 
 
-HCA = kit.ports.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/sys/devices/x")
+HCA = kit.network.ports.Hca(
+    name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/sys/devices/x"
+)
 
 
 @pytest.mark.skipif(PERFTEST is None, reason="perftest is not installed")
 def test_perftest_that_finds_no_hca_says_so_in_one_line():
-    if list(kit.ports.SYSFS.glob("*")):
+    if list(kit.network.ports.SYSFS.glob("*")):
         pytest.skip("this machine has HCAs")
     with pytest.raises(contract.Unmeasured, match="Unable to find the Infiniband/RoCE device"):
         ib_loopback.to_itself(PERFTEST, HCA, 65536, [])
@@ -586,7 +590,7 @@ def stand_ins(tmp_path):
 
 
 PLANTED_HCAS = """
-from kit.ports import Hca
+from kit.network.ports import Hca
 def active():
     names = ["mlx5_0", "mlx5_1"] if rank != LACKING else ["mlx5_0"]
     return [Hca(name=name, port=1, gbps=50.0, cpus=frozenset(), place="/x") for name in names]
@@ -704,11 +708,11 @@ def test_adapters_that_no_rail_names_do_not_meet_across_rails(planted, stand_ins
 
 
 IN_GPUS = """
-import kit.pair, kit.perftest, kit.ports
+import kit.pair, kit.network.perftest, kit.network.ports
 kit.pair.active = active
-kit.perftest.gpu_places = lambda: ["/sys/devices/pci0/0000:0a:00.0", "/x/0000:8b:00.0"]
+kit.network.perftest.gpu_places = lambda: ["/sys/devices/pci0/0000:0a:00.0", "/x/0000:8b:00.0"]
 from pathlib import Path
-kit.perftest.MODULES = Path(os.environ["MODULES"])
+kit.network.perftest.MODULES = Path(os.environ["MODULES"])
 log = open(os.environ["TOOLS"], "a")
 sound = kit.pair.transfer
 def transfer(pair, sender, way, *rest):
@@ -737,28 +741,30 @@ def test_buffers_in_gpus_are_those_of_the_gpu_beside_the_hca_and_latency_is_of_s
 
 
 def test_an_hca_reaches_a_gpu_by_a_module_or_by_dma_buf_or_not_at_all(monkeypatch, tmp_path):
-    monkeypatch.setattr(kit.perftest, "MODULES", tmp_path)
-    assert kit.perftest.way_into_gpus("--use_cuda_dmabuf") == ["--use_cuda_dmabuf"]
+    monkeypatch.setattr(kit.network.perftest, "MODULES", tmp_path)
+    assert kit.network.perftest.way_into_gpus("--use_cuda_dmabuf") == ["--use_cuda_dmabuf"]
     with pytest.raises(contract.NotApplicable, match="load the module nvidia_peermem"):
-        kit.perftest.way_into_gpus("--use_cuda=<id>")
+        kit.network.perftest.way_into_gpus("--use_cuda=<id>")
     (tmp_path / "nvidia_peermem").mkdir()
-    assert kit.perftest.way_into_gpus("--use_cuda_dmabuf") == []
+    assert kit.network.perftest.way_into_gpus("--use_cuda_dmabuf") == []
 
 
 def test_an_older_perftest_is_told_the_number_of_the_gpu(monkeypatch):
-    monkeypatch.setattr(kit.perftest, "gpu_places", lambda: ["/x/0000:0a:00.0", "/y/0000:8b:00.0"])
-    monkeypatch.setattr(kit.perftest, "find", str)
-    monkeypatch.setattr(kit.perftest, "way_into_gpus", lambda options: [])
+    monkeypatch.setattr(
+        kit.network.perftest, "gpu_places", lambda: ["/x/0000:0a:00.0", "/y/0000:8b:00.0"]
+    )
+    monkeypatch.setattr(kit.network.perftest, "find", str)
+    monkeypatch.setattr(kit.network.perftest, "way_into_gpus", lambda options: [])
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     for options, told in (("--use_cuda=<id>", ["--use_cuda=0", "-I", "0"]), ("-x", None)):
         help_text = subprocess.CompletedProcess([], 0, stdout=options, stderr="")
-        monkeypatch.setattr(kit.perftest, "run", lambda *_, text=help_text, **__: text)
+        monkeypatch.setattr(kit.network.perftest, "run", lambda *_, text=help_text, **__: text)
         if told:
-            assert kit.perftest.memory_arguments("cuda", HCA) == told
+            assert kit.network.perftest.memory_arguments("cuda", HCA) == told
             assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
         else:
             with pytest.raises(contract.NotApplicable, match="built without CUDA"):
-                kit.perftest.memory_arguments("cuda", HCA)
+                kit.network.perftest.memory_arguments("cuda", HCA)
 
 
 # --- incast --------------------------------------------------------------------------------

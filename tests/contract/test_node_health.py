@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import kit.host_facts
-import kit.log_report
+import kit.health.host_facts
+import kit.health.log_report
 import pytest
-from kit.findings import Findings
+from kit.health.findings import Findings
 
 from anubis.config import configs
 from anubis.config.catalog import parse_description, parse_result
@@ -382,7 +382,7 @@ def test_a_gpu_on_the_bus_without_a_driver_is_lost(machine, look, defects):
 def test_a_driver_that_hangs_is_told_beside_all_the_rest(machine, nvml_library):
     script = f"""
 import sys; sys.path.insert(0, {str(BENCHMARKS)!r})
-import kit.gpu_report; kit.gpu_report.PATIENCE_S = 0.3
+import kit.health.gpu_report; kit.health.gpu_report.PATIENCE_S = 0.3
 import runpy; sys.argv = ["node_health.py", "--seconds=0.05"]
 runpy.run_path({str(PROGRAM)!r}, run_name="__main__")
 """
@@ -548,7 +548,7 @@ def test_a_line_of_the_log_is_counted_as_what_it_is(machine, line, expected):
     machine.log(line)
     found = Findings()
     devices = {f"cuda:{gpu}": address for gpu, address in enumerate(ADDRESSES)}
-    kit.log_report.report_log(found, machine.root, 24, devices)
+    kit.health.log_report.report_log(found, machine.root, 24, devices)
     nothing = {("machine_checks:corrected", "node"): 0, ("machine_checks:uncorrected", "node"): 0}
     total = sum(count for (metric, _), count in expected.items() if metric.startswith("xids"))
     told = {key: values[0] for key, values in found.samples.items()}
@@ -579,7 +579,7 @@ def test_a_log_that_may_not_be_read_is_read_by_the_journal_or_is_a_fact_and_neve
     (tmp_path / "journalctl").write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
     (tmp_path / "journalctl").chmod(0o755)
     found = Findings()
-    kit.log_report.report_log(found, machine.root, 24, {"cuda:1": ADDRESSES[1]})
+    kit.health.log_report.report_log(found, machine.root, 24, {"cuda:1": ADDRESSES[1]})
     if journal == "of an hour ago":
         assert found.samples["xids:79", "cuda:1"] == [1]
         assert found.facts["kernel_log"].startswith("by the journal (")
@@ -645,7 +645,7 @@ def test_the_share_that_is_free_is_that_of_those_who_are_not_root():
     found = Findings()
     # 100 blocks, 30 free of which 10 for anybody; 50 files, 20 free, 5 for anybody
     space = os.statvfs_result((4096, 4096, 100, 30, 10, 50, 20, 5, 0, 255))
-    kit.host_facts.free_space(found, "/", space)
+    kit.health.host_facts.free_space(found, "/", space)
     assert found.samples == {
         ("disk_free_share", "/"): [10 / 80],
         ("inodes_free_share", "/"): [5 / 50],
@@ -653,11 +653,11 @@ def test_the_share_that_is_free_is_that_of_those_who_are_not_root():
 
 
 def test_a_mount_whose_server_is_gone_holds_up_nothing(monkeypatch):
-    monkeypatch.setattr(kit.host_facts, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(kit.health.host_facts, "PATIENCE_S", 0.05)
     given_up = threading.Event()
-    assert isinstance(kit.host_facts.wait_for(lambda: given_up.wait(LIMIT_S)), TimeoutError)
+    assert isinstance(kit.health.host_facts.wait_for(lambda: given_up.wait(LIMIT_S)), TimeoutError)
     given_up.set()
-    assert kit.host_facts.wait_for(lambda: 7) == 7
+    assert kit.health.host_facts.wait_for(lambda: 7) == 7
 
 
 CHRONY = (
@@ -683,7 +683,9 @@ TIMESYNC = (
     ],
 )  # fmt: skip
 def test_the_clocks_offset_is_read_from_whom_there_is(tool, answer, ms):
-    assert kit.host_facts.CLOCKS[tool][1](answer) == (None if ms is None else pytest.approx(ms))
+    assert kit.health.host_facts.CLOCKS[tool][1](answer) == (
+        None if ms is None else pytest.approx(ms)
+    )
 
 
 def time_service(folder: Path, text: str) -> Path:
@@ -698,7 +700,7 @@ def test_a_clock_that_is_far_off_is_a_defect(machine, tmp_path, monkeypatch):
     folder = time_service(tmp_path / "bin", f"echo '{CHRONY.format('-4.5', 'Normal').strip()}'")
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     found = Findings()
-    kit.host_facts.clock(found)
+    kit.health.host_facts.clock(found)
     assert found.samples == {("clock_offset_ms", "node"): [4500]}
 
 

@@ -14,12 +14,12 @@ import time
 import types
 
 import contract
-import kit.amdgpu
 import kit.arithmetic
-import kit.cards
 import kit.each_gpu
-import kit.gpu_watch
-import kit.readings
+import kit.gpus.amdgpu
+import kit.gpus.cards
+import kit.gpus.gpu_watch
+import kit.gpus.readings
 import pytest
 import torch
 
@@ -58,7 +58,7 @@ TOOLS = {
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("ANUBIS_HOST_ROOT", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    for name in kit.cards.CHOOSING:
+    for name in kit.gpus.cards.CHOOSING:
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -98,7 +98,7 @@ def test_lists_of_visible_gpus_of_amds_count_and_the_shortest_of_several(root, a
     amd(8)
     environment = {**os.environ, "ROCR_VISIBLE_DEVICES": "0,1,2,3", "HIP_VISIBLE_DEVICES": "0,1"}
     assert describe("127.0.0.1", environment).gpus == 2
-    assert kit.cards.visible_gpus(environment) == ["0", "1"]
+    assert kit.gpus.cards.visible_gpus(environment) == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_one_gpu_of_several_is_chosen_where_the_list_was_made(amd, monkeypatch, 
 
 def test_what_is_built_into_a_processor_is_no_gpu_and_a_card_is(root, amd):
     amd(1, version=100306, own_bytes=512 << 20)
-    assert (describe("127.0.0.1", os.environ).gpus, kit.cards.cards()) == (0, [])
+    assert (describe("127.0.0.1", os.environ).gpus, kit.gpus.cards.cards()) == (0, [])
     bank = root / "sys/class/kfd/kfd/topology/nodes/1/mem_banks/0/properties"
     bank.write_text(KFD_BANK.format(1, 24 << 30))
     assert describe("127.0.0.1", os.environ).sku == "amd-gfx1036-1x"
-    assert kit.cards.cards() == ["kfd/1"]
+    assert kit.gpus.cards.cards() == ["kfd/1"]
 
 
 def test_a_program_on_a_node_of_amds_never_measures_the_processor(root, amd, run, benchmark_file):
@@ -227,19 +227,19 @@ def test_fields_of_the_firmwares_table_are_where_c_lays_them_out(revision):
     if revision >= 6:
         table = metrics(revision, activity=31, pcie_width=16, replays=5, cycles=9, regulator=3)
         expected |= {"cycles": 9, "regulator_thermal": 3}
-    assert kit.amdgpu.parse_metrics(table) == expected
-    with pytest.raises(kit.readings.Unread, match="ends too early"):
-        kit.amdgpu.parse_metrics(table[:40])
+    assert kit.gpus.amdgpu.parse_metrics(table) == expected
+    with pytest.raises(kit.gpus.readings.Unread, match="ends too early"):
+        kit.gpus.amdgpu.parse_metrics(table[:40])
 
 
 def test_what_held_a_gpu_back_is_a_share_of_the_firmwares_cycles():
-    def at(cycles: int, hot: int, capped: int, *, busy: bool = True) -> kit.amdgpu.Residency:
-        return kit.amdgpu.Residency(cycles, {"socket_thermal": hot, "power_cap": capped}, busy)
+    def at(cycles: int, hot: int, capped: int, *, busy: bool = True) -> kit.gpus.amdgpu.Residency:
+        return kit.gpus.amdgpu.Residency(cycles, {"socket_thermal": hot, "power_cap": capped}, busy)
 
     looks = [at(2**32 - 100, 5, 2**32 - 10), at(400, 130, 240), at(900, 130, 240, busy=False)]
-    assert kit.amdgpu.slowdowns(kit.amdgpu.busy(looks)) == {"socket_thermal": 0.25}
-    assert kit.amdgpu.shares(looks[:2]) == {"socket_thermal": 0.25, "power_cap": 0.5}
-    assert kit.amdgpu.shares(looks[:1]) == {}  # of one look nothing is known, not 0
+    assert kit.gpus.amdgpu.slowdowns(kit.gpus.amdgpu.busy(looks)) == {"socket_thermal": 0.25}
+    assert kit.gpus.amdgpu.shares(looks[:2]) == {"socket_thermal": 0.25, "power_cap": 0.5}
+    assert kit.gpus.amdgpu.shares(looks[:1]) == {}  # of one look nothing is known, not 0
 
 
 def test_errors_of_a_gpu_of_amds_that_rise_under_load_are_facts(root, amd):
@@ -249,7 +249,7 @@ def test_errors_of_a_gpu_of_amds_that_rise_under_load_are_facts(root, amd):
         frozenset(m.name for m in contract.UNDER_LOAD),
     )
     report.add("tflops", "cuda:0", [1.0])
-    with kit.gpu_watch.node_watched(report, 0.01):
+    with kit.gpus.gpu_watch.node_watched(report, 0.01):
         time.sleep(0.1)
         gpu = root / "sys/bus/pci/devices/0000:3b:00.0"
         (gpu / "ras/umc_err_count").write_text("ue: 0\nce: 40\nde: 2\n")

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import contract
-import kit.ceilings
-import kit.steps
-import kit.training
+import kit.gpus.ceilings
+import kit.training.steps
+import kit.training.training
 import pytest
 import torch
-from kit.models import EVERY, model
-from kit.operations import operations
-from kit.steps import Times, Training, dissenters, draw_data, fingerprint, make_network
-from kit.training import Schedule, Trained, choose_precisions, results_by_device
-from kit.vgg import pool
+from kit.training.models import EVERY, model
+from kit.training.operations import operations
+from kit.training.steps import Times, Training, dissenters, draw_data, fingerprint, make_network
+from kit.training.training import Schedule, Trained, choose_precisions, results_by_device
+from kit.training.vgg import pool
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -50,7 +50,7 @@ def losses(name, precision="fp32", steps=4, change=lambda network: None, size="t
     network = make_network(shape, CPU, None)
     change(network)
     training = Training(network, draw_data(shape, shape.batch, 0, CPU), precision)
-    with kit.training.repeatable():
+    with kit.training.training.repeatable():
         return [float((training.step(), training.loss)[1]) for _ in range(steps)]
 
 
@@ -93,7 +93,7 @@ def test_a_loss_is_the_same_in_two_processes_bit_for_bit_and_moves_with_every_st
 
 def test_only_operations_that_repeat_make_the_loss():
     """Where torch may warn instead, attention on GPUs adds its gradients in any order."""
-    with kit.training.repeatable():
+    with kit.training.training.repeatable():
         assert torch.are_deterministic_algorithms_enabled()
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
@@ -149,7 +149,7 @@ def test_where_torch_cannot_repeat_there_is_no_loss_and_the_reason_and_all_else_
         raise RuntimeError(f"{words}\nand a trace")
 
     training.time_steps = unrepeatable
-    loss, reason = kit.training.loss_alone(training, 3)
+    loss, reason = kit.training.training.loss_alone(training, 3)
     assert (math.isnan(loss), reason) == (True, words)
     del training.time_steps
     assert len(training.time_steps(2).step_s) == 2
@@ -171,10 +171,12 @@ def test_half_precision_comes_to_nearly_the_same_loss(name, precision):
 
 @pytest.mark.parametrize("name", ["lstm", "gpt2_small"])
 def test_scaling_the_loss_changes_no_update(name, monkeypatch):
-    monkeypatch.setattr(kit.steps, "ADAM_EPSILON", 1.0)  # so large that steps go with the gradient
-    monkeypatch.setattr(kit.steps, "LEARNING_RATE", 1.0)
+    monkeypatch.setattr(
+        kit.training.steps, "ADAM_EPSILON", 1.0
+    )  # so large that steps go with the gradient
+    monkeypatch.setattr(kit.training.steps, "LEARNING_RATE", 1.0)
     plain = losses(name)
-    monkeypatch.setitem(kit.steps.LOSS_SCALE, "fp32", 1024.0)
+    monkeypatch.setitem(kit.training.steps.LOSS_SCALE, "fp32", 1024.0)
     assert losses(name) == pytest.approx(plain, rel=1e-6)
 
 
@@ -218,9 +220,11 @@ def test_a_loss_that_is_no_number_counts_as_wrong_and_is_not_reported():
     training = Training(layer, data, "fp32")
     training.time_steps(3)
     assert int(training.not_finite) == 3
-    report = contract.Report(frozenset(metric.name for metric in kit.training.METRICS))
+    report = contract.Report(frozenset(metric.name for metric in kit.training.training.METRICS))
     times = Times([1.0], [0.5])
-    kit.training.add(report, "x/fp32", "cpu", Trained(times=times, loss=float("nan"), wrong=3))
+    kit.training.training.add(
+        report, "x/fp32", "cpu", Trained(times=times, loss=float("nan"), wrong=3)
+    )
     assert [(s["metric"], s["samples"]) for s in report.series] == [
         ("compute_s:x/fp32", [0.5]),
         ("agreement:x/fp32", [0.25]),
@@ -279,10 +283,10 @@ def test_precisions_are_chosen_refused_or_not_for_this_machine():
 
 
 def test_fp32_on_a_gpu_is_not_silently_tf32():
-    kit.steps.choose_products("tf32")
+    kit.training.steps.choose_products("tf32")
     assert torch.get_float32_matmul_precision() == "high"
     assert torch.backends.cudnn.allow_tf32
-    kit.steps.choose_products("fp32")
+    kit.training.steps.choose_products("fp32")
     assert torch.get_float32_matmul_precision() == "highest"
     assert not torch.backends.cudnn.allow_tf32
 
@@ -291,19 +295,19 @@ def test_the_ceiling_is_the_gpus_rate_over_the_operations_of_a_sample(monkeypatc
     report, shape = contract.Report(frozenset()), model("gpt2_small", "tiny")
     card = types.SimpleNamespace(name="NVIDIA H200", multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
-    kit.training.state_ceiling(report, "samples_per_s:x", shape, "bf16", batch=2, ranks=3)
+    kit.training.training.state_ceiling(report, "samples_per_s:x", shape, "bf16", batch=2, ranks=3)
     stated = report.notes["ceilings"]["samples_per_s:x"]
     assert stated["value"] == pytest.approx(3 * 989.4e12 / operations(shape, 2))
-    assert stated["source"] == kit.ceilings.gpu("NVIDIA H200").source
+    assert stated["source"] == kit.gpus.ceilings.gpu("NVIDIA H200").source
     card.name = "NVIDIA X1"
-    kit.training.state_ceiling(report, "samples_per_s:y", shape, "bf16", batch=2, ranks=3)
+    kit.training.training.state_ceiling(report, "samples_per_s:y", shape, "bf16", batch=2, ranks=3)
     assert set(report.notes["ceilings"]) == {"samples_per_s:x"}
 
 
 def test_what_does_not_fit_is_said_in_one_line():
     with (
         pytest.raises(contract.Unmeasured, match=r"^vgg19/fp32 does not fit \(try --batch=N\): no"),
-        kit.training.room_for("vgg19/fp32"),
+        kit.training.training.room_for("vgg19/fp32"),
     ):
         raise torch.OutOfMemoryError("no memory\nand a long story")
 
@@ -324,7 +328,7 @@ def test_it_goes_on_in_rounds_until_the_slowest_ranks_time_is_over_and_keeps_the
     rounds = [Times([1.0, 2.0], [0.5, 1.0]), Times([3.0, 4.0], [2.0, 3.0]), Times([5.0], [4.0])]
     training.time_steps = lambda steps: rounds.pop(0)
     schedule = Schedule(steps=2, warmup=0, loss_steps=1, seconds=10)
-    times = kit.training.time_training(training, FakeGroup(4.0, 9.9, 10.0), schedule)
+    times = kit.training.training.time_training(training, FakeGroup(4.0, 9.9, 10.0), schedule)
     assert times == Times([1.5, 3.5, 5.0], [0.75, 2.5, 4.0])
 
 
@@ -332,7 +336,7 @@ def test_without_a_time_every_step_is_kept():
     shape = model("lstm", "tiny")
     training = Training(make_network(shape, CPU, None), draw_data(shape, 2, 0, CPU), "fp32")
     schedule = Schedule(steps=5, warmup=0, loss_steps=1, seconds=0)
-    times = kit.training.time_training(training, FakeGroup(), schedule)
+    times = kit.training.training.time_training(training, FakeGroup(), schedule)
     assert len(times.step_s) == len(times.compute_s) == 5
     assert all(0 < own < all_in for own, all_in in zip(times.compute_s, times.step_s, strict=True))
 
@@ -350,11 +354,11 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 from kit.group import everyones, join_ranks
-from kit.models import model
-import kit.steps
-from kit.steps import Training, draw_data, make_network
+from kit.training.models import model
+import kit.training.steps
+from kit.training.steps import Training, draw_data, make_network
 
-kit.steps.ADAM_EPSILON = kit.steps.LEARNING_RATE = 1.0
+kit.training.steps.ADAM_EPSILON = kit.training.steps.LEARNING_RATE = 1.0
 torch.set_num_threads(1)
 found = {{}}
 with join_ranks(None) as group:
@@ -439,11 +443,11 @@ def test_nothing_of_a_training_is_left_once_it_was_measured(tmp_path, launched):
 PLANTED = """
 import os, platform, sys, time
 sys.path.insert(0, {benchmarks!r})
-import kit.steps, contract, torch, train_distributed
+import kit.training.steps, contract, torch, train_distributed
 
 rank = int(os.environ["RANK"])
 platform.node = lambda: f"n{{rank}}"
-make = kit.steps.make_network
+make = kit.training.steps.make_network
 def spoilt(model, device, group):
     network = make(model, device, group)
     def slow(module, inputs):
@@ -454,15 +458,15 @@ def spoilt(model, device, group):
         network.register_forward_pre_hook(slow)
         network.blocks[0].register_forward_hook(wrong)
     return network
-kit.steps.make_network = spoilt
+kit.training.steps.make_network = spoilt
 def average(averaging, bucket):
     if bucket.is_last():
-        averaging.begun = kit.steps.mark(averaging.device)
+        averaging.begun = kit.training.steps.mark(averaging.device)
     work = torch.distributed.all_reduce(
         bucket.buffer(), group=averaging.group, async_op=True
     )
     return work.get_future().then(lambda done: done.value()[0] + 1e-3 * rank)
-kit.steps.average = average
+kit.training.steps.average = average
 contract.run(train_distributed.BENCHMARK, train_distributed.measure, train_distributed.processes)
 """
 

@@ -106,7 +106,7 @@ def test_what_a_test_of_a_node_condemns_is_no_note_here_and_is_called_the_same()
     ],
 )
 def test_both_readers_of_kernel_logs_see_the_same_xids(message):
-    from kit.kernel_log import xids
+    from kit.health.kernel_log import xids
 
     events = parse_kernel(kernel_lines([f"[1.0] {message}"], 0.0), TABLE, 0.0)
     seen = {(re.sub(r"\D.*", "", event.code[4:]), event.device) for event in events}

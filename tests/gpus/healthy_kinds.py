@@ -91,11 +91,11 @@ def look() -> dict[str, object]:
     import node_config
     import node_health
     from kit.background import begin
-    from kit.cards import machine_root
-    from kit.gpu_report import look, outcome
-    from kit.gpu_watch import node_watched
-    from kit.settings import Settings
-    from kit.settings_gpus import read_gpus, tell_gpus
+    from kit.gpus.cards import machine_root
+    from kit.gpus.gpu_watch import node_watched
+    from kit.health.gpu_report import look, outcome
+    from kit.settings.settings import Settings
+    from kit.settings.settings_gpus import read_gpus, tell_gpus
 
     over = threading.Event()
     over.set()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit.cards import machine_root
+from kit.gpus.cards import machine_root
 from kit.sysfs import number, parse_list, text
 
 SYSFS = machine_root() / "sys/class/infiniband"

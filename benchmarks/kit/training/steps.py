@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from kit.models import Model
 from kit.possession import Possession, Threads
+from kit.training.models import Model
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 LOSS_SCALE = {"fp16": 1024.0}

@@ -14,7 +14,7 @@ from typing import Any
 import contract
 
 from kit.background import begin
-from kit.findings import Findings
+from kit.health.findings import Findings
 from kit.sysfs import number, parse_list, text, unescape
 
 PLACES = ("/", "/tmp", "/var", "/dev/shm")  # where a job that finds no room fails

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import contract
 
-from kit.cards import machine_root
+from kit.gpus.cards import machine_root
+from kit.network.ports import Hca, gpu_places, nearest_gpu
 from kit.parsers import perftest
-from kit.ports import Hca, gpu_places, nearest_gpu
 from kit.tools import find, run
 
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kit.findings import Findings
-from kit.ports import Port
+from kit.health.findings import Findings
+from kit.network.ports import Port
 
 UP, DOWN = 1.0, 0.5  # what a fleet is compared by is never 0
 Counts = dict[str, dict[str, int]]  # by port and counter

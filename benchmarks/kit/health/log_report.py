@@ -6,8 +6,9 @@ import time
 from collections.abc import Container
 from pathlib import Path
 
-from kit.findings import Findings
-from kit.kernel_log import (
+from kit.gpus.readings import Unread
+from kit.health.findings import Findings
+from kit.health.kernel_log import (
     Record,
     is_about_gpus,
     journal_records,
@@ -16,7 +17,6 @@ from kit.kernel_log import (
     sxids,
     xids,
 )
-from kit.readings import Unread
 
 MOST_SHOWN = 8  # lines, the newest ones
 

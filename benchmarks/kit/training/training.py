@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 import contract
 
-from kit import ceilings
-from kit.models import SIZES, Model, model
+from kit.gpus import ceilings
+from kit.training.models import SIZES, Model, model
 
 if TYPE_CHECKING:
     from kit.group import Group
-    from kit.steps import Times, Training
+    from kit.training.steps import Times, Training
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 ON_A_CPU = ("fp32", "bf16")
@@ -200,7 +200,7 @@ def state_ceiling(
 ) -> None:
     import torch
 
-    from kit.operations import operations
+    from kit.training.operations import operations
 
     gpu = ceilings.gpu_of(torch.cuda.get_device_properties("cuda"))
     if gpu and (tflops := gpu.tflops.get(precision)):
@@ -223,8 +223,8 @@ class Trained:
 def train(shape: Model, precision: str, batch: int, group: Group, schedule: Schedule) -> Trained:
     import torch
 
-    from kit.steps import Training, averaged_bytes, draw_data, fingerprint, make_network
     from kit.timing import WARM_UP_SAMPLES
+    from kit.training.steps import Training, averaged_bytes, draw_data, fingerprint, make_network
 
     links = group.links if group.ranks > 1 else None
     network = make_network(shape, group.device, links if shape.spread else None)
@@ -302,7 +302,7 @@ def everybody(own: Trained, group: Group, among_hosts: bool) -> list[tuple[str, 
 
 def results_by_device(results: Iterable[tuple[str, Trained]]) -> dict[str, Trained]:
     """Combine ranks that share a device, as on a CPU. Weights that dissent are an error."""
-    from kit.steps import dissenters
+    from kit.training.steps import dissenters
 
     devices, ranks = zip(*results, strict=True)
     dissent = dissenters([trained.weights for trained in ranks])
@@ -315,7 +315,7 @@ def results_by_device(results: Iterable[tuple[str, Trained]]) -> dict[str, Train
 
 def slowest(ranks: Iterable[Trained]) -> Trained:
     """Combine ranks into one, as slow as the slowest at each step, and as wrong as all together."""
-    from kit.steps import Times
+    from kit.training.steps import Times
 
     all_ranks = list(ranks)
     steps = zip(*(trained.times.step_s for trained in all_ranks), strict=True)

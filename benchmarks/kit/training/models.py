@@ -31,11 +31,11 @@ class Model:
     def spread(self) -> bool:
         """True if it has parts of its own on each rank, so that it must know the group when it is
         made."""
-        return self.code == "kit.moe:MoE"
+        return self.code == "kit.training.moe:MoE"
 
     @property
     def causal(self) -> bool:
-        return self.data == "tokens" and self.code != "kit.transformers:BERT"
+        return self.data == "tokens" and self.code != "kit.training.transformers:BERT"
 
     def build(self, group: ProcessGroup | None = None) -> nn.Module:
         file, _, name = self.code.partition(":")
@@ -96,21 +96,21 @@ def _transformer(code: str, context: int, vocabulary: int, batch: int, **shape: 
 
 
 CNNS = {
-    "resnet50": _cnn("kit.resnet:ResNet", (3, 4, 6, 3), width=64),
-    "resnet101": _cnn("kit.resnet:ResNet", (3, 4, 23, 3), width=64),
-    "resnet152": _cnn("kit.resnet:ResNet", (3, 8, 36, 3), width=64),
-    "densenet169": _cnn("kit.densenet:DenseNet", (6, 12, 32, 32), growth=32),
-    "densenet201": _cnn("kit.densenet:DenseNet", (6, 12, 48, 32), growth=32),
-    "vgg11": _cnn("kit.vgg:VGG", (1, 1, 2, 2, 2), width=64, hidden=4096),
-    "vgg13": _cnn("kit.vgg:VGG", (2, 2, 2, 2, 2), width=64, hidden=4096),
-    "vgg16": _cnn("kit.vgg:VGG", (2, 2, 3, 3, 3), width=64, hidden=4096),
-    "vgg19": _cnn("kit.vgg:VGG", (2, 2, 4, 4, 4), width=64, hidden=4096),
+    "resnet50": _cnn("kit.training.resnet:ResNet", (3, 4, 6, 3), width=64),
+    "resnet101": _cnn("kit.training.resnet:ResNet", (3, 4, 23, 3), width=64),
+    "resnet152": _cnn("kit.training.resnet:ResNet", (3, 8, 36, 3), width=64),
+    "densenet169": _cnn("kit.training.densenet:DenseNet", (6, 12, 32, 32), growth=32),
+    "densenet201": _cnn("kit.training.densenet:DenseNet", (6, 12, 48, 32), growth=32),
+    "vgg11": _cnn("kit.training.vgg:VGG", (1, 1, 2, 2, 2), width=64, hidden=4096),
+    "vgg13": _cnn("kit.training.vgg:VGG", (2, 2, 2, 2, 2), width=64, hidden=4096),
+    "vgg16": _cnn("kit.training.vgg:VGG", (2, 2, 3, 3, 3), width=64, hidden=4096),
+    "vgg19": _cnn("kit.training.vgg:VGG", (2, 2, 4, 4, 4), width=64, hidden=4096),
 }
 
 LSTMS = {
     "lstm": _sizes(
         Model(
-            code="kit.lstm:LSTM",
+            code="kit.training.lstm:LSTM",
             shape={"features": 256, "width": 1024, "layers": 8},
             data="sequences",
             length=512,
@@ -124,20 +124,20 @@ LSTMS = {
 
 TRANSFORMERS = {
     "bert_base": _transformer(
-        "kit.transformers:BERT", 512, 30522, 32, layers=12, width=768, heads=12
+        "kit.training.transformers:BERT", 512, 30522, 32, layers=12, width=768, heads=12
     ),
     "bert_large": _transformer(
-        "kit.transformers:BERT", 512, 30522, 16, layers=24, width=1024, heads=16
+        "kit.training.transformers:BERT", 512, 30522, 16, layers=24, width=1024, heads=16
     ),
     "gpt2_small": _transformer(
-        "kit.transformers:GPT2", 1024, 50257, 8, layers=12, width=768, heads=12
+        "kit.training.transformers:GPT2", 1024, 50257, 8, layers=12, width=768, heads=12
     ),
     "gpt2_large": _transformer(
-        "kit.transformers:GPT2", 1024, 50257, 4, layers=36, width=1280, heads=20
+        "kit.training.transformers:GPT2", 1024, 50257, 4, layers=36, width=1280, heads=20
     ),
     # the shape of Llama 3.2 1B
     "llama": _transformer(
-        "kit.transformers:Llama",
+        "kit.training.transformers:Llama",
         2048,
         128256,
         2,
@@ -148,7 +148,7 @@ TRANSFORMERS = {
         hidden=8192,
     ),
     "moe": _transformer(
-        "kit.moe:MoE",
+        "kit.training.moe:MoE",
         2048,
         32000,
         4,

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import contract
 
-from kit import ports
 from kit.background import begin
-from kit.cards import amd_cards, machine_root
-from kit.ports import risen
+from kit.gpus.cards import amd_cards, machine_root
+from kit.network import ports
+from kit.network.ports import risen
 from kit.sysfs import text
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def require_one_domain(
 
 
 def ask_for_fabric(properties: Any) -> Fabric:
-    from kit import nvml
+    from kit.gpus import nvml
 
     nvml.begin()
     values = nvml.read(nvml.find_gpu(properties), nvml.FABRIC).values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from kit.models import Model
+from kit.training.models import Model
 
 
 def operations(model: Model, batch: int) -> float:

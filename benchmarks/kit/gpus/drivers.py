@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from kit.cards import amd_cards
-from kit.readings import Handle, Reader, Reading
+from kit.gpus.cards import amd_cards
+from kit.gpus.readings import Handle, Reader, Reading
 
 
 class Driver(Protocol):
@@ -34,6 +34,6 @@ class Driver(Protocol):
 
 def find_driver(root: Path | None = None) -> Driver:
     """Return the module that asks the driver of the GPUs below this root."""
-    from kit import amdgpu, nvml
+    from kit.gpus import amdgpu, nvml
 
     return amdgpu if amd_cards(root) else nvml

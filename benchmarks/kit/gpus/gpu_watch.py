@@ -15,9 +15,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from kit.background import begin
-from kit.cards import visible_gpus
-from kit.drivers import Driver, find_driver
-from kit.readings import Handle, Reader, Reading, Unread
+from kit.gpus.cards import visible_gpus
+from kit.gpus.drivers import Driver, find_driver
+from kit.gpus.readings import Handle, Reader, Reading, Unread
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from contract import NotApplicable, Unmeasured
 
-from kit.readings import Unread
+from kit.gpus.readings import Unread
 from kit.sysfs import text
 from kit.tools import find, run
 

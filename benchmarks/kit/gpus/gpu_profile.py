@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from kit.nvml import pynvml
-from kit.readings import Handle, Unread
+from kit.gpus.nvml import pynvml
+from kit.gpus.readings import Handle, Unread
 
 MIB = 1 << 20  # GPM counts the traffic of links in MiB
 PARTS = {  # GPM's number, and its unit in ours

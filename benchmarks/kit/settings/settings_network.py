@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kit.dcb import flow_control
-from kit.pci_settings import config_space, request_bytes
-from kit.ports import gpu_places, number_key
-from kit.settings import NOT_SUPPORTED, Settings, file_text, names_in
+from kit.network.ports import gpu_places, number_key
+from kit.settings.dcb import flow_control
+from kit.settings.pci_settings import config_space, request_bytes
+from kit.settings.settings import NOT_SUPPORTED, Settings, file_text, names_in
 
 NAMED_BY_ADDRESS = re.compile(r"enx[0-9a-f]{12}")
 AskFlowControl = Callable[[str], str]

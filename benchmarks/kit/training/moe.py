@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kit.transformers import Llama
+from kit.training.transformers import Llama
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -17,10 +17,10 @@ from ctypes import byref
 from pathlib import Path
 from typing import Any
 
-from kit.readings import Handle, NoDriver, Reader, Reading, Unread
+from kit.gpus.readings import Handle, NoDriver, Reader, Reading, Unread
 
 # What travels with the programs to nodes that lack it. Last: an installed one comes first.
-PACKAGES = Path(__file__).parents[1] / "packages"
+PACKAGES = Path(__file__).parents[2] / "packages"
 sys.path.append(str(PACKAGES))
 try:
     import pynvml

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kit.transformers import Attention, Llama, Rotary
+from kit.training.transformers import Attention, Llama, Rotary
 
 
 class Kept:

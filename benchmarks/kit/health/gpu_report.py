@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from kit.drivers import Driver, find_driver
-from kit.findings import Findings
-from kit.gpu_watch import sample
-from kit.readings import NoDriver, Reading, Unread
+from kit.gpus.drivers import Driver, find_driver
+from kit.gpus.gpu_watch import sample
+from kit.gpus.readings import NoDriver, Reading, Unread
+from kit.health.findings import Findings
 
 PERIOD_S = 0.25  # between two looks at the throttle reasons
 PATIENCE_S = 30.0  # a driver that has to wake eight GPUs is slow; one that takes longer hangs

@@ -1,6 +1,6 @@
 """Facts about AMD's GPUs from the files of the kernel's driver: plain functions of a GPU's folder.
 
-The tables have the names that kit.nvml has, as far as there is such a thing; no tool is asked. The
+The tables have the names of nvml.py, as far as there is such a thing; no tool is asked. The
 file `xgmi_error` is left alone, because reading it clears the counter of the hardware.
 Sources: Linux, Documentation/gpu/amdgpu (ras, thermal, driver-misc), and kgd_pp_interface.h.
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kit.cards import amd_cards, machine_root, properties
-from kit.readings import NoDriver, Reader, Reading, Unread
+from kit.gpus.cards import amd_cards, machine_root, properties
+from kit.gpus.readings import NoDriver, Reader, Reading, Unread
 
 CALLED = "amdgpu"
 LINK_BLOCKS = ("xgmi_wafl", "pcie_bif")  # their errors are no errors of memory or processors

@@ -1,0 +1,1 @@
+"""The GPUs of a machine: their drivers, what they report, and what their vendors promise."""

@@ -1,0 +1,1 @@
+"""What node_health reads and reports: GPUs, ports, the kernel log, and the host around them."""

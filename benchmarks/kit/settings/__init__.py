@@ -1,0 +1,1 @@
+"""What node_config reads: settings of GPUs, host and network, as text."""

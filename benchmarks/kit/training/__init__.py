@@ -1,0 +1,1 @@
+"""What the training programs share: models, steps, and how they are measured."""
