@@ -106,8 +106,8 @@ def test_a_number_has_its_reason_beside_it():
 SAME_CONCEPT = {
     *("adoption", "amounts", "attributes", "clusters", "coverage"),
     *("criteria", "decision", "diagnoses", "fleet", "history", "imports"),
-    *("kinds", "kubernetes", "links", "maintenance", "nodes", "objections", "periodic_tasks"),
-    *("risk_ranking", "slurm", "stalls", "sweep", "tickets", "tokens", "track_records"),
+    *("kinds", "kubernetes", "links", "maintenance", "nodes", "periodic_tasks"),
+    *("slurm", "stalls", "sweep", "tickets", "tokens", "track_records"),
     *("watch_rounds", "campaigns", "messages"),
 }
 

@@ -96,8 +96,8 @@ def revoke(
 
 
 @app.command(
-    help="Requests to the service that do more than read, those that it refused, and orders that "
-    "people typed, newest first."
+    help="Requests to the service: refused ones, those that do more than read, and typed orders, "
+    "newest first."
 )
 def audit(
     last: Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")] = 50,

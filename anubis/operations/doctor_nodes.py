@@ -165,8 +165,8 @@ def check(
 
 
 def _cure(way: RayStart, name: str, words: str) -> str:
-    known = (do for said, do in start_ways()[way.by].advice.items() if said in words)
-    return next(known, f"see what this says: {shlex.join(trial(way, name))}")
+    cures = (cure for printed, cure in start_ways()[way.by].advice.items() if printed in words)
+    return next(cures, f"see what this says: {shlex.join(trial(way, name))}")
 
 
 def facts_of(name: str, remote_command: RemoteCommand) -> NodeFacts | None:
