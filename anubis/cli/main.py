@@ -68,7 +68,6 @@ FAMILIES = (criteria.app, bench.app, risk.app, history.app, import_.app, token.a
 
 def _finish(family: typer.Typer, path: str = "") -> None:
     """Give the verbs of a family their examples, and what all of them have in common."""
-    family.info.cls = Family
     examples.add_to_help(family.registered_commands, path)
     for command in family.registered_commands:
         if command.cls is TyperCommand:
@@ -77,6 +76,7 @@ def _finish(family: typer.Typer, path: str = "") -> None:
 
 history.app.command()(actions)
 for family in FAMILIES:
+    family.info.cls = Family
     _finish(family, "history import" if family is import_.app else str(family.info.name))
 history.app.add_typer(import_.app)
 for panel, entries in PANELS.items():
