@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from kit.training.models import CNNS
 from kit.training import training
+from kit.training.models import CNNS
 
 BENCHMARK = contract.Benchmark(
     name="train_cnn",

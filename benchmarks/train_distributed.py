@@ -12,8 +12,8 @@ from functools import partial
 
 import contract
 from kit.group import processes
-from kit.training.models import EVERY
 from kit.training import training
+from kit.training.models import EVERY
 
 BENCHMARK = contract.Benchmark(
     name="train_distributed",

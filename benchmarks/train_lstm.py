@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from kit.training.models import LSTMS
 from kit.training import training
+from kit.training.models import LSTMS
 
 BENCHMARK = contract.Benchmark(
     name="train_lstm",
