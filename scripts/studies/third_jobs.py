@@ -4,7 +4,7 @@ generator was tuned to.
 It shares nothing with the other two generators but the names of metrics. Work comes in steps with a
 phase of communication, sampled each 1 to 15 seconds by clocks that are apart, so that values beat.
 Noise has a memory. Nodes are 4 to 512, of up to four stages. All pause for checkpoints and do less
-in evaluations. One node may have a role, join late, leave, lack a metric, or have counters that
+in evaluations. One node may have a role, join late, lack a metric, or have counters that
 start again. Percentages may be fractions, and some metrics are constant. Besides faults that begin
 at once there are some that grow for ten minutes, that are there from the first sample on, that hold
 two nodes at once, or a GPU of eight.
@@ -172,13 +172,11 @@ def _spoil(dice: Dice, values: Floats, chosen: tuple[int, ...]) -> None:
     odd, names = int(dice.choice(sound)), list(LEVELS)
     wires = [names.index(name) for name in OF_WIRES]
     begin = int(dice.integers(points // 4, points // 2))
-    match str(dice.choice(["", "", "role", "joins", "leaves", "lacks", "resets", "fractions"])):
+    match str(dice.choice(["", "", "role", "joins", "lacks", "resets", "fractions"])):
         case "role":
             values[[names.index("cpu_use"), names.index("memory_use")], odd] *= 1.6
         case "joins":
             values[:, odd, :begin] = np.nan
-        case "leaves":
-            values[:, odd, -points // 5 :] = np.nan
         case "lacks":
             values[names.index("gpu_tensor"), odd] = np.nan
         case "resets":
