@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -218,3 +219,23 @@ def test_the_rule_knows_nodes_by_their_ranks_and_whoever_logged_anything_spoke()
         collector=Collector.TRAINING_LOG, code="nccl", gravity=Gravity.DISTRIBUTED, text="", rank=1
     )
     assert not any(fact.kind is FactKind.SILENT for fact in facts(spoke))
+
+
+@pytest.mark.parametrize(("dead", "off_s"), [(0, -100.0), (10, -100.0), (5, 100.0)])
+def test_the_clock_of_a_single_host_never_makes_a_victim_the_cause(dead, off_s):
+    """A ring with a partner half way round: the peers of a dead host report it after 10 s, theirs
+    report them after 20 s, and so on. Then one host's clock is wrong."""
+    beside = {host: {(host + step) % 16 for step in (1, -1, 8)} for host in range(16)}
+    rounds, gone = [], {dead}
+    while new := {host for end in gone for host in beside[end]} - gone:
+        rounds.append([(host, end) for host in sorted(new) for end in sorted(beside[host] & gone)])
+        gone |= new
+    for wrong in range((dead + 1) % 3, 16, 3):
+        reports = [
+            says(host, end, at=10.0 * number + 0.1 * host + off_s * (host == wrong))
+            for number, pairs in enumerate(rounds, start=1)
+            for host, end in pairs
+        ]
+        unread = frozenset({HOSTS[dead]})
+        for parts in told(scene(*reports, unread=unread)):
+            assert Part("node", HOSTS[dead]) in parts

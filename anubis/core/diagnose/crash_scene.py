@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from anubis.core.diagnose.critical import crash_window
@@ -52,6 +52,12 @@ class CrashScene:
             dates = [at for at in (earlier, report.at) if at is not None]
             first[report.reporter] = min(dates, default=None)
         return first
+
+    def forget_times(self, host: str) -> CrashScene:
+        """The same, as if this host's clock could not be read."""
+        reports = (replace(r, at=None) if r.reporter == host else r for r in self.reports)
+        spoke = {name: None if name == host else at for name, at in self.spoke.items()}
+        return replace(self, reports=tuple(reports), spoke=spoke)
 
     @cached_property
     def pairs(self) -> frozenset[frozenset[str]]:

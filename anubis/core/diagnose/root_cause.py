@@ -8,8 +8,8 @@ well are returned together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from anubis.core.diagnose.chain import Hearing, InferenceRule
@@ -30,6 +30,8 @@ FEWEST = 2  # pairs that a cause explains
 MOST_SILENT = 0.05  # of a job's hosts; more silent ones have a common cause
 MOST_HOSTS = 4  # named together
 MOST_NAMED = 4  # parts that a sentence lists
+FIRST_CLOCKS = 3  # hosts whose clocks may be off by more than crashes take
+LIKELY = 0.5  # the least chance of a named cause without the times of one of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ def root_causes(scene: CrashScene) -> tuple[RootCause, ...]:
         return ()
     if dead := _many_silent(scene):
         return tuple(_silent_cause(scene, host) for host in dead)
-    causes = [_cause(scene, alike) for alike in _classes(rank_parts(scene))]
+    causes = [_doubt_clocks(scene, _cause(scene, c)) for c in _classes(rank_parts(scene))]
     sure = [cause for cause in causes if cause.is_sure]
     likely = [cause for cause in causes if not cause.is_sure]
     return tuple([*sure, *likely][: max(FIRST, len(sure))])
@@ -115,6 +117,23 @@ def _cause(scene: CrashScene, alike: list[RankedPart]) -> RootCause:
         code=SILENCE if is_silent else EXPLAINS,
         is_sure=chance >= SURE and first.pairs >= FEWEST and hosts <= MOST_HOSTS,
     )
+
+
+def _doubt_clocks(scene: CrashScene, cause: RootCause) -> RootCause:
+    """The cause, which is not sure if it hangs on the clock of a single host: without the times of
+    any one of the hosts that reported first, it would be unlikely. A silence needs no clock."""
+    dates = [(at, host) for host, at in scene.first_words.items() if at is not None]
+    first = [host for _, host in sorted(dates)[:FIRST_CLOCKS]]
+    hangs = (
+        cause.is_sure
+        and cause.code != SILENCE
+        and any(_chance_of(cause.parts, scene.forget_times(host)) < LIKELY for host in first)
+    )
+    return replace(cause, is_sure=cause.is_sure and not hangs)
+
+
+def _chance_of(parts: Sequence[Part], scene: CrashScene) -> float:
+    return sum(ranked.chance for ranked in rank_parts(scene) if ranked.part in parts)
 
 
 def part_name(fabric: Fabric | None, part: Part) -> str:
