@@ -153,12 +153,21 @@ def test_training_leaves_the_global_generators_threads_and_folder_as_they_were(
 
 def test_early_stopping_watches_nodes_that_were_not_trained_on():
     names = [f"n{i % 10}" for i in range(100)]
-    held = cox_time_training.held_out(names, seed=0)
-    inside = {name for name, out in zip(names, held, strict=True) if out}
-    outside = {name for name, out in zip(names, held, strict=True) if not out}
-    assert inside
-    assert outside
-    assert not inside & outside
+    parts = list(cox_time_training.held_out(names, seed=0))
+    assert np.array_equal(np.sum(parts, axis=0), np.ones(100))  # each is held out once
+    for held in parts:
+        inside = {name for name, out in zip(names, held, strict=True) if out}
+        assert len(inside) == 2
+        assert inside.isdisjoint(name for name, out in zip(names, held, strict=True) if not out)
+
+
+@pytest.mark.parametrize("incidents", [3, 1_000, 8_192, 8_193, 30_000])
+def test_early_stopping_looks_at_long_uptimes_as_at_short_ones(incidents):
+    """Incidents are sorted by the length of their uptimes."""
+    numbers = cox_time_training.validated(incidents) % incidents
+    counts = np.histogram(numbers, bins=3, range=(0, incidents))[0]
+    assert counts.min() >= counts.max() / 2
+    assert numbers.size == min(10 * incidents, 8_192)
 
 
 @pytest.mark.long

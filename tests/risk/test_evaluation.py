@@ -12,7 +12,7 @@ from anubis.models.risk.choice import best
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.evaluation import Evaluation, evaluate
 from anubis.models.risk.models import MODELS
-from anubis.models.risk.splits import split, split_at, take
+from anubis.models.risk.splits import draw_nodes, split, split_at, take
 from tests.risk.known_hazard import NO_SIGNAL, KnownHazard, uptimes
 
 QUICK = MODELS[:-1]  # all but the network
@@ -34,6 +34,17 @@ def test_a_random_split_leaves_most_nodes_on_both_sides(fleet):
     ((train, test),) = split(fleet, "random", [0])
     assert len(set(train.statuses.nodes) & set(test.statuses.nodes)) > 100
     assert len(test) == pytest.approx(splits.TESTED * len(fleet), abs=1)
+
+
+@pytest.mark.parametrize("rows", [1, 400, 10**6])
+def test_of_a_large_fleet_whole_nodes_are_drawn_whatever_happened_to_them(fleet, rows):
+    drawn = draw_nodes(fleet, rows)
+    kept = np.isin(fleet.statuses.nodes, drawn.statuses.nodes)
+    np.testing.assert_array_equal(drawn.statuses.values, fleet.statuses.values[kept])
+    share = min(1, rows / len(fleet))
+    assert len({*drawn.statuses.nodes}) == np.ceil(share * 150)
+    other = replace(fleet, observed=~fleet.observed)
+    assert draw_nodes(other, rows).statuses.nodes == drawn.statuses.nodes
 
 
 def test_what_happens_after_a_split_by_time_changes_nothing_before_it(fleet):

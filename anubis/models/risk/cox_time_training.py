@@ -55,7 +55,7 @@ def train(
 
 def fit(x: Floats, clock: Times, observed: Flags, nodes: Sequence[str], seed: int) -> CoxTime:
     """Trained model of pycox, around a stack of networks."""
-    parts = (held_out(nodes, seed, number) for number in range(NETWORKS))
+    parts = held_out(nodes, seed)
     telling = [part for part in parts if observed[part].any() and observed[~part].any()]
     if not telling:
         raise RiskError("all incidents are of a few nodes, so that no others can confirm them")
@@ -78,18 +78,28 @@ def _fit(
     adam = torch.optim.Adam(stack.parameters(), LEARNING_RATE, fused=True)
     model = CoxTime(stack, torchtuples.optim.OptimWrap(adam), device="cpu")
     batches = DataLoader(learned, batch_size=None, sampler=Batches(len(learned), rng))
-    count = min(VALIDATION_DRAWS * len(held), VALIDATION_PAIRS)
-    callbacks = [Annealing(adam, len(batches)), BestEpochs(stack, held[np.arange(count)])]
+    callbacks = [Annealing(adam, len(batches)), BestEpochs(stack, held[validated(len(held))])]
     model.fit_dataloader(batches, EPOCHS, callbacks, verbose=False)
     stack.eval()
     return model
 
 
-def held_out(nodes: Sequence[str], seed: int, number: int = 0) -> Flags:
-    """Flags of all uptimes of some nodes: one uptime of a node says much about its others. Each
-    node is held out of one of the networks."""
-    names = np.random.default_rng(seed).permutation(np.unique(nodes))
-    return np.isin(np.asarray(nodes), names[number % names.size :: NETWORKS])
+def validated(incidents: int) -> Ints:
+    """Numbers of the held-out incidents to compare: each several times or, of very many, evenly
+    from the shortest uptime to the longest."""
+    count = min(VALIDATION_DRAWS * incidents, VALIDATION_PAIRS)
+    if incidents <= count:
+        return np.arange(count)
+    return np.linspace(0, incidents, count, endpoint=False).astype(np.int64)
+
+
+def held_out(nodes: Sequence[str], seed: int) -> Iterator[Flags]:
+    """Flags of all uptimes of some nodes, for each network: one uptime of a node says much about
+    its others. Each node is held out of one of the networks."""
+    names, node = np.unique(np.asarray(nodes), return_inverse=True)
+    drawn = np.random.default_rng(seed).permutation(names.size)
+    for number in range(NETWORKS):
+        yield np.isin(node, drawn[number % names.size :: NETWORKS])
 
 
 # --- what is compared ------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -15,11 +15,11 @@ from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk import risk_files
 from anubis.models.risk.choice import ModelChoice, best
-from anubis.models.risk.covariates import worth_learning
+from anubis.models.risk.covariates import drop_covariates, worth_learning
 from anubis.models.risk.evaluation import Evaluation, Tell, evaluate, nobody
 from anubis.models.risk.models import model_named
 from anubis.models.risk.risk_model import RiskModel, forecast
-from anubis.models.risk.splits import DECIDING, take
+from anubis.models.risk.splits import DECIDING, draw_nodes, take
 
 MONTH_H = 730.0  # a twelfth of a year
 
@@ -42,16 +42,27 @@ def train(
     uptimes: Uptimes, seed: int, name: str | None = None, tell: Tell = nobody
 ) -> tuple[RiskModel, risk_files.ModelProvenance]:
     """Model of that name, or the one that wins by node and by time. The latter learns only from
-    useful attributes of nodes."""
+    useful attributes of nodes. Of a large fleet, some nodes decide which model it is, and all teach
+    it."""
     if name is not None:
         return model_named(name).fit(uptimes, seed), risk_files.provenance(
             uptimes, seed, "chosen by name"
         )
-    uptimes, attributes = worth_learning(uptimes, tell)
-    evaluation = evaluate(uptimes, kinds=DECIDING, tell=tell)
+    compared, attributes = worth_learning(draw_nodes(uptimes), tell)
+    evaluation = evaluate(compared, kinds=DECIDING, tell=tell)
+    unused = {*uptimes.statuses.covariates} - {*compared.statuses.covariates}
+    uptimes = drop_covariates(uptimes, unused)
     choice, model = choose(evaluation, uptimes, seed, tell)
+    attributes += tuple(drawn_remark(uptimes, compared))
     why = "; ".join(replace(choice, attributes=attributes).sentences())
     return model, risk_files.provenance(uptimes, seed, why, evaluation.scores)
+
+
+def drawn_remark(uptimes: Uptimes, compared: Uptimes) -> Iterator[str]:
+    """Yield a sentence if some nodes decided instead of all."""
+    drawn, nodes = ({*some.statuses.nodes} for some in (compared, uptimes))
+    if len(drawn) < len(nodes):
+        yield f"models were compared on {len(drawn):,} of {len(nodes):,} nodes, drawn at random"
 
 
 def choose(

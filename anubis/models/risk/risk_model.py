@@ -49,7 +49,7 @@ def learnable(uptimes: Uptimes, incidents: int = 1) -> Uptimes:
     if ended < incidents:
         raise RiskError(
             f"{ended} of {len(uptimes)} uptimes ended in an incident, expected at least"
-            f" {incidents}: import more incidents"
+            f" {incidents}: without a model, gate and sweep use the base rate of all nodes"
         )
     if not np.all(np.isfinite(uptimes.statuses.values)):
         raise RiskError("a covariate is not finite: every status must be complete")
