@@ -1,7 +1,8 @@
 """Find the cheapest choice of tests by integer programming; the greedy one is compared with it.
 
 With x = 1 for each run and z = 1 for each kind of defect that no run finds, it minimises Σ cost x
-subject to Σ open z <= p0 / p and z >= 1 - Σ x over the benchmarks that find the kind.
+subject to Σ open z <= p0 / p and z >= 1 - Σ x over the benchmarks that find the kind. Runs that a
+node owes have x = 1, as far as the budget allows them.
 """
 
 from __future__ import annotations
@@ -47,6 +48,16 @@ def _badness(choice: Choice, p0: float) -> tuple[float, float]:
     return max(0.0, round(choice.remaining - p0, PLACES)), choice.node_seconds
 
 
+def _owed_runs(menu: Menu) -> list[tuple[int, int]]:
+    """The (group, benchmark) that are owed and fit into the budget."""
+    if not menu.musts:
+        return []
+    group_of = {nodes: group for group, nodes in enumerate(menu.groups)}
+    names = menu.detection.benchmarks
+    picks = choose(menu, p0=1.0).picks  # with a risk of 1 accepted, only these are taken
+    return [(group_of[pick.nodes], names.index(pick.benchmark)) for pick in picks]
+
+
 class _Programme:
     """The integer programme. Its columns are x of each (group, benchmark), z of each (group, kind)
     and, if the number of nodes is limited, t of each group, which is 1 if the group runs anything.
@@ -60,6 +71,8 @@ class _Programme:
         self.tested = groups if np.isfinite(menu.budget.nodes) else 0
         self.columns = self.runs + self.gaps + self.tested
         self.open = menu.open.ravel()
+        self.least = np.zeros(self.columns)
+        self.least[[group * benchmarks + benchmark for group, benchmark in _owed_runs(menu)]] = 1.0
         identity = sparse.eye_array(groups)
         finders = sparse.csr_array(menu.finders.astype(np.float64))
         covers = sparse.hstack([sparse.kron(identity, finders), sparse.eye_array(self.gaps)])
@@ -99,7 +112,7 @@ class _Programme:
         solved = milp(
             objective,
             integrality=np.repeat([1, 0, 1], [self.runs, self.gaps, self.tested]),
-            bounds=Bounds(0.0, 1.0),
+            bounds=Bounds(self.least, 1.0),
             constraints=[*self.rules, *more],
             options={"mip_rel_gap": 0.0, "node_limit": max(1, MOST_WORK // self.columns)},
         )
