@@ -186,5 +186,5 @@ def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) ->
         f"on {hit:,} of {quantity(len(intake.watches), 'node')} of cluster {added.cluster},"
         f" watched {moment(since)} to {moment(until)}"
     )
-    categories = imports.categories(intake).items()
-    print(", ".join(f"{category} {count:,}" for category, count in categories))
+    if categories := imports.categories(intake).items():
+        print(", ".join(f"{category} {count:,}" for category, count in categories))

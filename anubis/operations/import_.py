@@ -12,6 +12,7 @@ from pathlib import Path
 from anubis import __version__
 from anubis.config import configs
 from anubis.core.errors import UsageError
+from anubis.core.history.status import Watch
 from anubis.core.judge.precedents import Precedents
 from anubis.core.records import (
     Assessment,
@@ -146,14 +147,18 @@ def import_superbench_baseline(
 
 def import_incidents(request: IncidentImport, caller: Caller = NOBODY) -> ImportedIncidents:
     """Import a table or a list of events; `nodes` are all that were watched. Without these, a
-    cluster that has nodes gets no others by it: incidents of unknown nodes are ignored."""
+    cluster that has nodes gets no others by it: incidents of unknown nodes are ignored. A table in
+    which no node failed tells how long each was watched."""
     chosen = configs.incident_mapping(request.mapping)
     file, cluster, nodes = request.file, request.cluster, request.nodes
     table, now = named_cells.read(file), now_in(cluster, caller)
     taken = incident_intake.take_in(table, chosen, f'"{file}"', now, nodes)
     _tell(taken, caller)
-    if not taken.incidents:
-        raise UsageError(f'"{file}" has no usable incident: nothing was imported')
+    if not (taken.incidents or any(map(_is_long, taken.watches))):
+        raise UsageError(
+            f'"{file}" has no usable incident, and does not say how long a node was watched:'
+            " nothing was imported"
+        )
     with caller.history() as history:
         part, new = find_for_import(history, cluster, caller)
         strangers: tuple[str, ...] = ()
@@ -197,10 +202,10 @@ def report_incidents(
 def _drop_strangers(
     taken: Intake, part: ClusterHistory, cluster: str | None, caller: Caller
 ) -> tuple[Intake, tuple[str, ...]]:
-    """Return what is about nodes of the cluster, and the other nodes with incidents: a remark names
-    them. If there are no others, all is refused."""
-    hit = list(dict.fromkeys(incident.node for incident in taken.incidents))
+    """Return what is about nodes of the cluster, and the other nodes with incidents, or without one
+    if no node has any: a remark names them. If there are no others, all is refused."""
     watched = [watch.node for watch in taken.watches]
+    hit = list(dict.fromkeys(incident.node for incident in taken.incidents)) or watched
     away = {*strangers_among(part, list(dict.fromkeys([*hit, *watched])), cluster)}
     strangers = tuple(node for node in hit if node in away)
     if len(strangers) == len(hit):
@@ -216,6 +221,10 @@ def _drop_strangers(
         watches=tuple(watch for watch in taken.watches if watch.node not in away),
     )
     return own, strangers
+
+
+def _is_long(watch: Watch) -> bool:
+    return watch.until is None or watch.until > watch.since
 
 
 def import_nodes(request: NodeImport, caller: Caller = NOBODY) -> ImportedNodes:

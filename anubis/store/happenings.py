@@ -257,6 +257,15 @@ class Watches(Happenings[Watch]):
                 watched.add(node)
             return watched
 
+    def imported_until(self) -> float | None:
+        """Return the latest time until which an import says that a node was watched."""
+        imported = (WATCHES.c.cluster == self._cluster, WATCHES.c.told_by.is_not(None))
+        with self._database.reading() as connection:
+            refuse_changed(connection, self._cluster, WATCHES)
+            query = sa.select(sa.func.max(WATCHES.c.until)).where(*imported)
+            latest: float | None = connection.execute(query).scalar()
+            return latest
+
     def begin(self, nodes: Sequence[str], at: float) -> None:
         """Add nodes to the fleet."""
         with self._database.writing() as connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,8 @@ from anubis.config import configs
 from anubis.core.errors import UsageError
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Incident, Instants, Watch
+from anubis.core.records import SelectionPolicy
+from anubis.operations.selector import read_past, risks
 from anubis.readers.incidents import named_cells
 from anubis.readers.incidents.incident_intake import Intake, take_in
 from anubis.readers.incidents.incident_mapping import EventMapping, IncidentMapping, IntervalMapping
@@ -225,6 +228,10 @@ def test_a_date_and_a_time_of_day_may_stand_in_columns_of_their_own() -> None:
         (("%y-%b", "%b-%y"), "Jun-96", "1996-06-01T00:00"),
         (("seconds",), "1750000000.5", "2025-06-15T15:06:40.500"),
         (("milliseconds",), "1750000000500", "2025-06-15T15:06:40.500"),
+        (("microseconds",), "1750000000500000", "2025-06-15T15:06:40.500"),
+        (("nanoseconds",), "1750000000500000000", "2025-06-15T15:06:40.500"),
+        (("iso", "milliseconds"), "1711111111000", "2024-03-22T12:38:31"),  # not the year 1711
+        (("iso",), "20250607", "2025-06-07T00:00"),
         (("iso",), "2025-06-07T08:05:30Z", "2025-06-07T08:05:30"),
     ],
 )
@@ -233,6 +240,9 @@ def test_times_are_read_as_the_mapping_says(
 ) -> None:
     found = read(table(f"n1,x,{text},"), IntervalMapping(**{**vars(PLAIN), "times": times}))
     assert [one.start for one in found.incidents] == [utc(expected)]
+    if "seconds" in times[-1]:  # since 1970: the same instant, in whichever zone the site is
+        there = IntervalMapping(**{**vars(PLAIN), "times": times, "zone": "Asia/Kolkata"})
+        assert read(table(f"n1,x,{text},"), there).incidents == found.incidents
 
 
 # --- bad input -----------------------------------------------------------------------------
@@ -379,21 +389,23 @@ def test_a_node_that_never_failed_has_a_watch_of_its_own() -> None:
     found = read(
         "gpu,inserted,removed,failed\n"
         "g1,2026-01-01,2026-02-01,2026-02-01\n"
+        "g6,2026-01-01,2026-02-20,2026-02-01\n"
         "g2,2026-01-02,2026-02-03,\n"
         "g3,2026-01-03,,NA\n"
         "g4,someday,2026-02-03,\n"
         "!,2026-01-02,2026-02-03,\n",
         mapping,
     )
-    assert [incident.node for incident in found.incidents] == ["g1"]
+    assert [incident.node for incident in found.incidents] == ["g1", "g6"]
     assert found.watches == (
         Watch(node="g1", since=utc("2026-01-01"), until=utc("2026-02-01")),
         Watch(node="g2", since=utc("2026-01-02"), until=utc("2026-02-03")),
         Watch(node="g3", since=utc("2026-01-03"), until=utc("2026-02-03")),
+        Watch(node="g6", since=utc("2026-01-01"), until=utc("2026-02-20")),  # as the file says
     )
     assert {note.text: note.where for note in found.left_out} == {
-        "the start cannot be read as a time": ('line 5 ("nothing")',),
-        "the name is not a node name": ('line 6 ("!")',),
+        "the start cannot be read as a time": ('line 6 ("nothing")',),
+        "the name is not a node name": ('line 7 ("!")',),
     }
 
 
@@ -487,17 +499,39 @@ def test_one_incident_is_enough_and_none_is_no_success(near) -> None:
     one = near.write("one.csv", table("n1,fan,2026-03-01,2026-03-02"))
     assert near.run("history", "import", "incidents", str(one), "--mapping", mapping).code == 0
     none = near.write("none.csv", table("n1,fan,soon,"))
+    sentence = (
+        "has no usable incident, and does not say how long a node was watched: nothing was imported"
+    )
     done = near.run("history", "import", "incidents", str(none), "--mapping", mapping)
     assert (done.code, done.out) == (64, "")
     assert done.err.splitlines() == [
         'left out: 1 record (line 2 ("soon")): the start cannot be read as a time',
-        f'anubis: error: "{none}" has no usable incident: nothing was imported',
+        f'anubis: error: "{none}" {sentence}',
     ]
     only = near.run(
         "history", "import", "incidents", str(one), "--mapping", mapping, "--nodes", "n[2-3]"
     )
     assert only.code == 64
     assert '(line 2 ("n1")): the node is not in the list' in only.err
+
+
+def test_a_fleet_in_which_no_node_failed_has_a_base_rate_by_the_hours_it_was_watched(near) -> None:
+    mapping = str(near.write("lives.yaml", MAPPING | {"since": "added", "until": "seen"}))
+    heading = "host,cause,from,to,added,seen\n"
+
+    def take(*rows: str) -> Done:
+        file = near.write("fleet.csv", heading + "\n".join(rows))
+        return near.run("history", "import", "incidents", str(file), "--mapping", mapping)
+
+    assert take("n1,,,,2026-01-01,2026-01-01").code == 64  # it was watched for no time
+    done = take(*(f"n{i},,,,2026-01-01,2026-02-10" for i in range(1, 5)))
+    counts, span = done.out.splitlines()
+    assert counts.startswith("fleet.csv: 0 incidents in 4 records: 0 new")
+    assert span.startswith("on 0 of 4 nodes of cluster unnamed, watched 2026-01-01 00:00 UTC to")
+    with imported(near) as history:
+        at = utc("2026-12-20")  # the silence since then is no sign of health
+        chance = risks(read_past(history.only(), at), ["n1"], at, SelectionPolicy())["n1"]
+    assert chance == pytest.approx(1 - math.exp(-24 / ((4 * 40 + 90) * 24)))
 
 
 @pytest.mark.parametrize(

@@ -311,9 +311,10 @@ def _quiet_nodes(
     clock: Clock,
     fleet: set[str] | None,
     desk: _Desk,
-) -> dict[str, float]:
-    """Return the nodes of records without an incident, and until when each was watched at least."""
-    quiet: dict[str, float] = {}
+) -> dict[str, tuple[float, float]]:
+    """Return the nodes of records without an incident, with the first and the last time at which
+    each was watched for sure."""
+    quiet: dict[str, tuple[float, float]] = {}
     if isinstance(mapping, EventMapping):
         return quiet
     for record in records.rows:
@@ -321,7 +322,8 @@ def _quiet_nodes(
         if _has_watch_only(record, mapping, clock) and _is_named(node, record, fleet, desk):
             ends = (mapping.since, mapping.until)
             moments = filter(None, (clock.read(fill(end, record.cells)) for end in ends))
-            quiet[node] = max(quiet.get(node, 0.0), *(moment.at for moment in moments))
+            times = [*quiet.get(node, ()), *(moment.at for moment in moments)]
+            quiet[node] = min(times), max(times)
     return quiet
 
 
@@ -330,16 +332,17 @@ def _watches(
     mapping: IncidentMapping,
     clock: Clock,
     incidents: tuple[Incident, ...],
-    quiet: dict[str, float],
+    quiet: dict[str, tuple[float, float]],
     fleet: set[str] | None,
     now: float,
 ) -> tuple[Watch, ...]:
     """Return watches from the first to the last time in the file, unless it says when a node was
     there. They cover at least the incidents of the node, and never reach into the future."""
-    if not incidents:
+    if not (incidents or quiet):
         return ()
-    seen = {node: min(latest, now) for node, latest in quiet.items()}
-    first = min(incident.start for incident in incidents)
+    seen = {node: min(latest, now) for node, (_, latest) in quiet.items()}
+    begins = [incident.start for incident in incidents] or [begin for begin, _ in quiet.values()]
+    first = min(begins)
     last = max([*seen.values(), *(_seen_until(incident, now) for incident in incidents)])
     for incident in incidents:
         until_then = seen.get(incident.node, first)
@@ -354,7 +357,7 @@ def _watches(
         added = read(fill(mapping.since, record.cells))
         gone = read(fill(mapping.until, record.cells))
         since[node] = added.at if added else first
-        until[node] = max(seen[node], min(last, gone.at)) if gone else last
+        until[node] = max(seen[node], min(now, gone.at)) if gone else last
         cluster = clusters[mapping.cluster_of(record.cells)]
         cluster.size = max(mapping.size_of(record.cells), cluster.size)
         cluster.nodes.add(node)

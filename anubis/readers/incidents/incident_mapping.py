@@ -27,11 +27,11 @@ class _Columns:
     heading."""
     times: tuple[str, ...] = ("iso",)
     """How times are written, tried in turn: `iso`, a pattern of strptime, or a number of
-    milliseconds, seconds, minutes, hours or days since `origin`."""
+    nanoseconds, microseconds, milliseconds, seconds, minutes, hours or days since `origin`."""
     zone: str = "UTC"
     """The time zone of times that name none."""
     origin: str = "1970-01-01"
-    """When numbers of seconds or days begin."""
+    """When numbers of seconds or days begin. 1970-01-01 begins in UTC, any other day in `zone`."""
     since: str = ""
     """The time since which a node was watched. Default: the first time in the file."""
     until: str = ""

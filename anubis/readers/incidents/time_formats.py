@@ -12,7 +12,17 @@ from zoneinfo import ZoneInfo
 
 from anubis.core.amounts import DAY_S, HOUR_S
 
-UNITS_S = {"milliseconds": 1e-3, "seconds": 1.0, "minutes": 60.0, "hours": HOUR_S, "days": DAY_S}
+UNITS_S = {
+    "nanoseconds": 1e-9,
+    "microseconds": 1e-6,
+    "milliseconds": 1e-3,
+    "seconds": 1.0,
+    "minutes": 60.0,
+    "hours": HOUR_S,
+    "days": DAY_S,
+}
+EPOCH = "1970-01-01"  # of Unix, which is the same instant in every zone
+DATE_DIGITS = 8  # of a date such as 20261120; more are a number of seconds or less
 
 
 class Moment(NamedTuple):
@@ -43,6 +53,7 @@ class Clock:
             if pattern not in ("iso", *UNITS_S) and "%" not in pattern:
                 words = ", ".join(["iso", *UNITS_S])
                 raise ValueError(f'"times" has "{pattern}", expected a pattern with % or {words}')
+        _zone(self.zone)
         _start(self.origin, self.zone)
 
     def read(self, text: str) -> Moment | None:
@@ -62,6 +73,8 @@ class Clock:
 
     def _date(self, text: str, pattern: str) -> Moment:
         if pattern == "iso":
+            if text.isdigit() and len(text) > DATE_DIGITS:
+                raise ValueError(text)  # Python reads 1711111111000 as 10:00 in the year 1711
             return _moment(datetime.fromisoformat(text), self.zone)
         # spreadsheets write the year 2002 as 2, and strptime wants two digits
         padded = f"0{text}" if text[:1].isdigit() and not text[1:2].isdigit() else text
@@ -87,6 +100,8 @@ def _zone(name: str) -> ZoneInfo:
 
 @cache
 def _start(origin: str, zone: str) -> float:
+    if origin == EPOCH:
+        return 0.0
     try:
         read = datetime.fromisoformat(origin)
     except ValueError:
