@@ -26,8 +26,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-HOURS = (24.0, 168.0, 720.0)  # a day, a week, a month
-
 
 @app.command(
     help="Train a risk model from the history: the kind that is best on other nodes "
@@ -69,6 +67,7 @@ def evaluate(
 @app.command(help="How likely an incident is on each node within a day, a week and a month.")
 @verb
 def show(request: RiskRequest, json: options.Json = False, html: options.HtmlToo = None) -> None:
+    from anubis.operations.risk import SHOWN_H
     from anubis.report import risk, risk_page
 
     foresight = anubis.foresee(request, Terminal())
@@ -77,7 +76,7 @@ def show(request: RiskRequest, json: options.Json = False, html: options.HtmlToo
             foresight.cluster,
             foresight.statuses,
             foresight.forecast,
-            HOURS,
+            SHOWN_H,
             foresight.model,
             foresight.choice,
             foresight.attributes,
@@ -89,14 +88,14 @@ def show(request: RiskRequest, json: options.Json = False, html: options.HtmlToo
                 foresight.cluster,
                 foresight.statuses,
                 foresight.forecast,
-                HOURS,
+                SHOWN_H,
                 foresight.model,
                 foresight.attributes,
             )
         )
         return
     risk.show_nodes(
-        foresight.statuses, foresight.forecast, HOURS, answer.screen(), foresight.attributes
+        foresight.statuses, foresight.forecast, SHOWN_H, answer.screen(), foresight.attributes
     )
     say(f"cluster {foresight.cluster}, {foresight.model}: {foresight.choice}")
 

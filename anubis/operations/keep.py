@@ -360,9 +360,9 @@ class _Hand:
             ]
             events.sort(key=attrgetter("at"))
             open_before = {life.node for life in keeper.lives.values() if life.incidents}
-            horizon_h = repertoire.policy.horizon_h
+            selection = repertoire.policy
             waited = self._time_passed(
-                present, open_before, time, lambda nodes: risks(history(), nodes, at, horizon_h)
+                present, open_before, time, lambda nodes: risks(history(), nodes, at, selection)
             )
             turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
             _confirm(turn, keeper, at)

@@ -3,36 +3,47 @@ by their risk."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from anubis.config import configs
 from anubis.core.errors import RiskError
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Instants, Statuses, Times
 from anubis.models.risk import evaluation, risk_files, risk_learning, trained
 from anubis.models.risk.choice import ModelChoice
-from anubis.models.risk.contributions import carriers
+from anubis.models.risk.contributions import Carrier, carriers
 from anubis.models.risk.covariates import drop_covariates, worth_learning
 from anubis.models.risk.evaluation import Evaluation
-from anubis.models.risk.forecast import Forecast
+from anubis.models.risk.forecast import HOURS, Forecast
 from anubis.models.risk.risk_files import ModelProvenance
 from anubis.models.risk.risk_model import RiskModel, forecast
-from anubis.models.risk.splits import split_by_name
+from anubis.models.risk.splits import draw_nodes, split_by_name
 from anubis.models.risk.trained import Trained
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.decide import Repertoire, read_repertoire
 from anubis.operations.requests import EvaluateRiskRequest, RiskRequest, Terms, TrainRiskRequest
-from anubis.operations.selector import LOOKED_BACK_S, Past, base_rate, read_past
+from anubis.operations.selector import (
+    LOOKED_BACK_S,
+    Past,
+    assess_risk,
+    base_rate,
+    instants_of_risk,
+    read_past,
+    silence_remark,
+)
 from anubis.report.risk_ranking import NodeAtRisk, RiskGlance
 from anubis.store.history import ClusterHistory
 from anubis.text import places
 from anubis.text.wording import names
+
+SHOWN_H = (24.0, 168.0, 720.0)  # a day, a week, a month
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,41 +94,63 @@ def evaluate_risk(request: EvaluateRiskRequest, caller: Caller = NOBODY) -> Comp
     _tell_of_gaps(logbook, caller)
     uptimes, tell = risk_learning.uptimes_of(logbook, at), caller.doing
     learned, tested = split_by_name(uptimes, list(request.ask)) if request.ask else (uptimes, None)
-    learned, attributes = worth_learning(learned, tell)
-    compared = evaluation.evaluate(learned, seeds=range(request.seeds), tell=tell)
+    drawn, attributes = worth_learning(draw_nodes(learned), tell)
+    for sentence in risk_learning.drawn_remark(learned, drawn):
+        caller.remark(sentence)
+    left_out = set(learned.statuses.covariates) - set(drawn.statuses.covariates)
+    compared = evaluation.evaluate(drawn, seeds=range(request.seeds), tell=tell)
     if tested is not None:
-        left_out = set(tested.statuses.covariates) - set(learned.statuses.covariates)
         tested = drop_covariates(tested, left_out)
         compared += evaluation.evaluate_elsewhere(
-            learned, tested, seeds=range(request.seeds), tell=tell
+            drawn, tested, seeds=range(request.seeds), tell=tell
         )
-    choice, _ = risk_learning.choose(compared, learned, 0, tell)
+    choice, _ = risk_learning.choose(compared, drop_covariates(learned, left_out), 0, tell)
     choice = replace(choice, attributes=attributes)
     return ComparedRisk(cluster=cluster, evaluation=compared, choice=choice)
 
 
 def foresee(request: RiskRequest, caller: Caller = NOBODY) -> NodeRisks:
-    """Forecast of the trained model for these nodes as they are now."""
-    cluster, logbook, at = _logbook(request.cluster, caller)
-    nodes = request.nodes
-    model, provenance = risk_files.load(_model_file(request.file, cluster))
-    if strangers := sorted(set(nodes) - set(logbook.nodes)):
-        caller.remark(f"the history has no {names(strangers)}: forecast as if just added")
-    if unforeseen := logbook.uncovered_categories(model.covariates):
-        caller.remark(f"the model has no {names(unforeseen)}: counted only in the totals")
-    for grouping, alone in logbook.strangers_in_group(nodes, model.covariates).items():
-        caller.remark(
-            f"no other node of the {grouping} of {names(alone)} is known: the usual rate counts"
-        )
-    statuses = logbook.statuses(Instants.now(list(nodes), at), model.covariates)
+    """Forecast of the trained model for these nodes as they are now. A silence that is not taken
+    for health lowers no risk, as in a decision by the default policy."""
+    policy, nodes = configs.policy("default").selection, request.nodes
+    with caller.history() as history:
+        part = look_up(history, request.cluster)
+        at = time_in(part, caller).now
+        past = read_past(part, at)
+    model, provenance = risk_files.load(_model_file(request.file, part.cluster))
+    for sentence in _remarks(past.logbook, model, nodes, at):
+        caller.remark(sentence)
+    if silence := silence_remark(past, at, policy):
+        caller.remark(silence)
+    views = [
+        past.logbook.statuses(Instants.now(nodes, instant), model.covariates)
+        for instant in instants_of_risk(past, at, policy)
+    ]
+    hours = np.union1d(HOURS, SHOWN_H)  # exactly these, so that a gate says the same
+    hazards = [forecast(model, view, hours).hazard for view in views]
     return NodeRisks(
-        cluster=cluster,
-        statuses=statuses,
-        forecast=forecast(model, statuses),
+        cluster=part.cluster,
+        statuses=views[0],
+        forecast=Forecast(hours=hours, hazard=np.maximum.reduce(hazards)),
         model=model.name,
         choice=provenance.choice,
-        attributes=tuple(map(logbook.attributes, nodes)),
+        attributes=tuple(map(past.logbook.attributes, nodes)),
     )
+
+
+def _remarks(logbook: Logbook, model: RiskModel, nodes: Sequence[str], at: float) -> Iterator[str]:
+    """Yield sentences on what the history or the model does not know of these nodes."""
+    strangers = sorted(set(nodes) - set(logbook.nodes))
+    if strangers:
+        yield f"the history has no {names(strangers)}: forecast as if just added"
+    if unforeseen := logbook.uncovered_categories(model.covariates):
+        yield f"the model has no {names(unforeseen)}: counted only in the totals"
+    for grouping, alone in logbook.strangers_in_group(nodes, model.covariates).items():
+        yield f"no other node of the {grouping} of {names(alone)} is known: the usual rate counts"
+    is_watched = logbook.are_watched(Instants.now(nodes, at)).tolist()
+    unwatched = {node for node, watched in zip(nodes, is_watched, strict=True) if not watched}
+    if ended := sorted(unwatched.difference(strangers)):
+        yield f"not watched any more, and up times count until that ended: {names(ended)}"
 
 
 def _tell_of_gaps(logbook: Logbook, caller: Caller) -> None:
@@ -160,15 +193,14 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
     past = read_past(part, now, model, repertoire.demands)
     horizon_h = repertoire.policy.horizon_h
     nodes = _fleet_nodes(part, past, now)
-    base = base_rate(past.logbook, now)
-    risk = model or base
-    statuses = past.logbook.statuses(Instants.now(nodes, now), risk.covariates)
+    prospect = assess_risk(past, nodes, now, horizon_h, repertoire.policy)
+    statuses = prospect.statuses
     owing = np.array([node in past.standing.owes for node in nodes], dtype=bool)
-    chances = np.where(owing, 1.0, risk.chances_within(statuses, horizon_h))
+    chances = np.where(owing, 1.0, prospect.chances)
     first = np.argsort(-chances, kind="stable")[:EXPLAINED].tolist() if model else []
-    within = partial(risk.chances_within, hours=horizon_h)
-    looks = model is not None and model.model.looks
-    explained = carriers(within, statuses, first) if looks else [[] for _ in first]
+    explained: list[list[Carrier]] = [[] for _ in first]
+    if model and model.model.looks:
+        explained = carriers(partial(model.chances_within, hours=horizon_h), statuses, first)
     return RiskGlance(
         cluster=part.cluster,
         horizon_h=horizon_h,
@@ -188,8 +220,8 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
         middle=float(np.median(chances)) if nodes else 0.0,
         half=_half(chances),
         model=model.model.name if model else "",
-        is_assumed=model is None and not base.seen,
-        looks=looks,
+        is_assumed=model is None and not base_rate(past.logbook, now).seen,
+        looks=model is not None and model.model.looks,
         trained_at=model.origin.trained_at if model else None,
         origin=model.origin if model else None,
         trouble=trouble,

@@ -100,12 +100,65 @@ def base_rate(logbook: Logbook, now: float) -> BaseRate:
     return BaseRate(per_h=(seen + 1.0) / hours, seen=seen)
 
 
-def risks(past: Past, nodes: Sequence[str], at: float, hours: float) -> dict[str, float]:
-    """Probability of an incident within so many hours, by node; 1 if the node owes an answer."""
-    risk = past.risk or base_rate(past.logbook, at)
-    statuses = past.logbook.statuses(Instants.now(nodes, at), risk.covariates)
-    chances = dict(zip(nodes, risk.chances_within(statuses, hours).tolist(), strict=True))
-    return {node: 1.0 if node in past.standing.owes else p for node, p in chances.items()}
+def instants_of_risk(past: Past, at: float, policy: SelectionPolicy) -> list[float]:
+    """Instants at which the risk of a node is looked at: now, and the time up to which silence
+    counts as health. The risk that was known by then remains."""
+    vouched = 0.0 if past.heard_at is None else min(at, past.heard_at + policy.silence_d * DAY_S)
+    return sorted({at, vouched}, reverse=True)
+
+
+def _risk_known_at(past: Past, instants: Iterable[float]) -> Risk:
+    """The model, or else the highest base rate that was known at one of these instants."""
+    if past.risk:
+        return past.risk
+    return max((base_rate(past.logbook, instant) for instant in instants), key=attrgetter("per_h"))
+
+
+def silence_remark(past: Past, at: float, policy: SelectionPolicy) -> str:
+    """Sentence on a silence that is not taken for health; empty if there is none."""
+    if past.heard_at is None:
+        return "no incident was ever reported, and silence is not taken for health"
+    if instants_of_risk(past, at, policy) == [at]:
+        return ""
+    return (
+        f"no incident was reported for {(at - past.heard_at) / DAY_S:.0f} days, and silence"
+        f" beyond {policy.silence_d:g} days is not taken for health"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """Chances of an incident on nodes, and what they follow from."""
+
+    risk: Risk
+    statuses: Statuses
+    chances: Times
+
+
+def assess_risk(
+    past: Past, nodes: Sequence[str], at: float, hours: float, policy: SelectionPolicy
+) -> Prospect:
+    """Chances of an incident on nodes within so many hours, the same for all that ask."""
+    instants = instants_of_risk(past, at, policy)
+    risk = _risk_known_at(past, instants)
+    views = [
+        past.logbook.statuses(Instants.now(nodes, instant), risk.covariates) for instant in instants
+    ]
+    chances = np.array([risk.chances_within(view, hours) for view in views])
+    riskiest = Instants(nodes=tuple(nodes), at=np.array(instants)[chances.argmax(axis=0)])
+    return Prospect(
+        risk=risk,
+        statuses=views[0] if len(views) == 1 else past.logbook.statuses(riskiest, risk.covariates),
+        chances=chances.max(axis=0),
+    )
+
+
+def risks(past: Past, nodes: Sequence[str], at: float, policy: SelectionPolicy) -> dict[str, float]:
+    """Probability of an incident within the policy's horizon, by node; 1 if the node owes an
+    answer."""
+    chances = assess_risk(past, nodes, at, policy.horizon_h, policy).chances.tolist()
+    owes = past.standing.owes
+    return {node: 1.0 if node in owes else p for node, p in zip(nodes, chances, strict=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +219,8 @@ class Past:
     standing: Standing
     payable: Mapping[str, frozenset[str]]  # by node with debts: benchmarks that can pay them now
     risk: Risk | None  # None: no model is trained
-    heard_at: float | None  # when the last reported incident began; None: none was ever reported
+    heard_at: float | None  # when the last reported incident began, or until when an import says
+    # that nodes without any were watched; None: nothing was ever reported
     defects: Sequence[Defect]
     incidents: IncidentColumns  # that were imported and have begun
     categories: Mapping[str, Mapping[str, int]]  # number of incidents by node and category
@@ -217,7 +271,7 @@ def read_past(
         standing=stand,
         payable={node: _payable(stand, node, strength) for node in stand.owes},
         risk=risk,
-        heard_at=float(incidents.start.max()) if len(incidents) else None,
+        heard_at=_heard_at(incidents, history, now),
         defects=recall(defects, by_now, findings, incidents),
         incidents=imported,
         categories=recall(_categories, incidents),
@@ -225,6 +279,13 @@ def read_past(
         measured_s=history.experience.durations_s(),
         windows=recall(windows_told, happened.event_records),
     )
+
+
+def _heard_at(incidents: IncidentColumns, history: ClusterHistory, now: float) -> float | None:
+    if len(incidents):
+        return float(incidents.start.max())
+    until = history.watches.imported_until()
+    return None if until is None else min(until, now)
 
 
 def _payable(stand: Standing, node: str, strength: Strength) -> frozenset[str]:
@@ -421,16 +482,11 @@ class Selector:
         names = [offer.benchmark for offer in offered]
         finders = {name for defect in past.defects for name in defect.found_by}
         elsewhere = sorted(finders.difference(names))
-        instants = sorted({at, self._vouched_until(at)})
-        risk = self._risk(instants)
         ahead_h = horizon_s(event, policy) / HOUR_S
-        statuses = [
-            past.logbook.statuses(Instants.now(event.nodes, instant), risk.covariates)
-            for instant in instants
-        ]
-        stand, view = past.standing, statuses[-1]
+        prospect = assess_risk(past, event.nodes, at, ahead_h, policy)
+        stand, view = past.standing, prospect.statuses
         return Outlook(
-            probabilities=np.max([risk.chances_within(view, ahead_h) for view in statuses], axis=0),
+            probabilities=prospect.chances,
             proven=np.array([stand.is_proven(node) for node in event.nodes], dtype=bool),
             mixes=[mix_of(past.categories.get(node, {})) for node in event.nodes],
             ages_s=self._ages_s(event.nodes, [*names, *elsewhere], at),
@@ -442,7 +498,7 @@ class Selector:
                 category_prior=policy.category_prior,
             ),
             durations_s=[offer.duration_s for offer in offered],
-            assumed=tuple(self._assumptions(event.nodes, risk, at)),
+            assumed=tuple(self._assumptions(event.nodes, prospect.risk, at)),
             noted={
                 n: why for n, why in bad_groups(past.logbook, view).items() if stand.is_proven(n)
             },
@@ -471,30 +527,10 @@ class Selector:
         rows = [[name in payable.get(node, ()) for name in benchmarks] for node in nodes]
         return np.array(rows, dtype=bool).reshape(len(nodes), len(benchmarks))
 
-    def _risk(self, instants: Iterable[float]) -> Risk:
-        """The model, or else the highest base rate that was known at one of these instants."""
-        if self.past.risk:
-            return self.past.risk
-        rates = (base_rate(self.past.logbook, instant) for instant in instants)
-        return max(rates, key=attrgetter("per_h"))
-
-    def _vouched_until(self, at: float) -> float:
-        """Time up to which silence counts as health. The risk known by then remains."""
-        heard_at = self.past.heard_at
-        return 0.0 if heard_at is None else min(at, heard_at + self.policy.silence_d * DAY_S)
-
     def _assumptions(self, nodes: Sequence[str], risk: Risk, at: float) -> Iterable[str]:
         """Assumptions that the decision must state."""
-        past, policy = self.past, self.policy
-        if risk.assumed:
-            yield risk.assumed
-        if past.heard_at is None:
-            yield "no incident was ever reported, and silence is not taken for health"
-        elif self._vouched_until(at) < at:
-            yield (
-                f"no incident was reported for {(at - past.heard_at) / DAY_S:.0f} days, and silence"
-                f" beyond {policy.silence_d:g} days is not taken for health"
-            )
+        past = self.past
+        yield from filter(None, (risk.assumed, silence_remark(past, at, self.policy)))
         for grouping, alone in past.logbook.strangers_in_group(nodes, risk.covariates).items():
             yield f"the {grouping} of {_some(alone)} is as all are: no other node of it is known"
         owing = [node for node in nodes if node in past.standing.owes]

@@ -196,7 +196,7 @@ def _risk(
     terms = Terms(suite=keeping.suite, policy=keeping.selection)
     repertoire = read_repertoire(terms)
     past = past_of(part, now, repertoire)
-    return risks(past, [life.node for life in lives], now, repertoire.policy.horizon_h)
+    return risks(past, [life.node for life in lives], now, repertoire.policy)
 
 
 def _spare(life: Life, since: float) -> Spare:

@@ -34,8 +34,15 @@ from anubis.core.records import (
 )
 from anubis.core.select.decision import Action
 from anubis.core.select.selection import Budget
-from anubis.operations.selector import Offer, Selector, base_rate, offers, read_past
+from anubis.models.risk import risk_files, trained
+from anubis.models.risk.cox import Cox
+from anubis.models.risk.risk_learning import uptimes_of
+from anubis.operations.caller import Caller
+from anubis.operations.requests import RiskRequest
+from anubis.operations.risk import foresee, risk_at_a_glance
+from anubis.operations.selector import Offer, Selector, base_rate, offers, read_past, risks
 from anubis.store.history import History
+from anubis.text import places
 
 DAY_S = 86_400.0
 NOW = 400 * DAY_S
@@ -279,6 +286,32 @@ def test_silence_is_told_and_is_no_health(history):
         in at(400).assumed
     )
     assert at(400, silence_d=365).p == pytest.approx(1 / (1 + 100 * 24))
+
+
+def test_a_chance_is_the_same_for_all_that_ask(history, tmp_path, monkeypatch):
+    """A gate, a keeper, the page and `risk show`, soon after the last incident and long after."""
+    monkeypatch.setenv("ANUBIS_HOME", str(tmp_path))
+    part, rng = history.only(), np.random.default_rng(5)
+    days = {node: rng.uniform(0, 300, 6 * place) for place, node in enumerate(NODES, 1)}
+    part.incidents.add([incident(node, day, "gpu") for node in NODES for day in days[node]])
+    part.watches.add([Watch(node=node, since=0.0) for node in NODES])
+    learned = uptimes_of(part.experience.logbook(), 301 * DAY_S)
+    file = places.risk_file(part.cluster)
+    risk_files.save(Cox.fit(learned, 0), risk_files.provenance(learned, 0), file)
+    for day in (310, 390):
+        carry_out(history, f"all well on day {day}", day - 0.01)
+        at = day * DAY_S
+        caller = Caller(history_url=str(tmp_path / "history.sqlite"), clock=lambda at=at: at)
+        past = read_past(part, at, trained.load(file))
+        gate = Selector(past, SelectionPolicy()).weigh(Tick(nodes=NODES), MENU, at=at)
+        (glance,) = risk_at_a_glance(caller=caller)
+        shown = foresee(RiskRequest(NODES), caller)
+        expected = pytest.approx({driver.node: driver.p for driver in gate.drivers}, rel=1e-9)
+        assert len({driver.p for driver in gate.drivers}) == len(NODES)
+        assert risks(past, NODES, at, SelectionPolicy()) == expected
+        assert {risky.node: risky.chance for risky in glance.nodes} == expected
+        day_ahead = shown.forecast.chances_within(np.array([24.0]))[:, 0]
+        assert dict(zip(shown.nodes, day_ahead.tolist(), strict=True)) == expected
 
 
 def test_a_link_is_bad_where_both_its_nodes_are_well_until_they_pass_together_later(history):
