@@ -160,7 +160,8 @@ def _halted(
     if name in ("gpu_tensor", *OF_WIRES):
         return np.zeros_like(late)
     if name == "gpu_power":
-        return late.mean(axis=1, keepdims=True) * np.where(faulty, 0.15, 0.45)[:, None]
+        mean: Floats = late.mean(axis=1, keepdims=True)
+        return mean * np.where(faulty, 0.15, 0.45)[:, None]
     gone = {"cpu_use": 0.05, "gpu_memory": 0.02, "memory_use": 0.2} if fault == "dead" else {}
     return late * np.where(faulty, gone.get(name, 1.0), 1.0)[:, None]
 

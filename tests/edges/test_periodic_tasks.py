@@ -320,7 +320,7 @@ def test_criteria_that_changed_since_are_not_overwritten_by_an_older_proposal(si
     approve(keeping_of(site, **LEARN), [action.id], site.caller)
     last = work(site, **LEARN)[PeriodicTask.CRITERIA].last
     assert last.end is PeriodicTaskEnd.FAILED
-    assert last.sentence.startswith("the criteria in use changed since")
+    assert last.sentence.startswith("the criteria in use changed after this proposal")
     assert text_in_use() == before
     (failed,) = actions(only_open=False, cluster=site.cluster, caller=site.caller)
     assert failed.stage is Stage.FAILED

@@ -99,7 +99,10 @@ def test_a_risk_that_is_learned_is_foreseen_as_of_a_time(table, url, tmp_path):
     risks = foresee(RiskRequest(["n1", "n4", "new"], file=file), listener)
     often, never, new = risks.forecast.chances_within([720.0])[:, 0]
     assert 0 < often == never == new < 1  # this model does not look at the nodes
-    assert listener.remarks == ["the history has no new: forecast as if just added"]
+    assert listener.remarks == [
+        "the history has no new: forecast as if just added",
+        "not watched any more, and up times count until that ended: n1, n4",
+    ]
 
 
 def test_a_past_that_is_not_there_is_one_sentence(url):
