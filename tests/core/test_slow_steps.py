@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -166,6 +166,7 @@ def test_a_slower_node_has_no_more_slow_steps_and_one_more_stall_is_one_more(pac
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 2**32 - 1),
     share=st.floats(0, 1),
