@@ -18,7 +18,7 @@ SLACK = 1e-9  # for shares that add up to at most 1
 PLACES = 6  # decimals of a risk: the solver keeps its rules to a millionth
 # limits that count steps and no seconds, so that the choice is the same on every machine
 MOST_COLUMNS = 20_000  # of a programme; in a larger one the first step alone takes seconds
-MOST_WORK = 400_000  # columns x nodes of the search tree: about two seconds of a processor
+MOST_WORK = 400_000  # columns x nodes of the search tree: two to five seconds of a processor
 
 
 def optimum(menu: Menu, *, p0: float, worth: float = 0.0, greedy: Choice | None = None) -> Choice:
