@@ -263,6 +263,7 @@ class LoopSite:
             f"PrologSlurmctld={etc / 'prolog.sh'}",
             f"EpilogSlurmctld={etc / 'epilog.sh'}",
             "PrologEpilogTimeout=120",
+            "MessageTimeout=30",  # two cores answer for ten daemons
             "JobRequeue=1",
             "MinJobAge=7200",
             "JobCompType=jobcomp/filetxt",

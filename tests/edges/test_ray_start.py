@@ -495,3 +495,55 @@ def test_a_port_that_another_took_meanwhile_costs_a_try_and_is_no_head_of_ours(
     assert ray.address == "127.0.0.1:4711"
     shutil.rmtree(ray.token.parent)
     ray.close()
+
+
+class Busy(Head):
+    """A way to a node that ends at once with these words."""
+
+    has_ended = True
+
+    def __init__(self, words: str) -> None:
+        super().__init__({}, starts=False)
+        self.words = words
+
+    def last_words(self) -> str:
+        return self.words
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("srun: error: Unable to create step: Socket timed out on send/recv operation", 2),
+        ("kex_exchange_identification: Connection closed by remote host", 2),
+        ("root@n1: Permission denied (publickey)", 1),
+    ],
+)
+def test_a_node_is_asked_once_more_if_the_way_to_it_was_only_too_busy(
+    monkeypatch: pytest.MonkeyPatch, words: str, asked: int
+) -> None:
+    sent: list[str] = []
+
+    class Way:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def send(self, start: RayStart, name: str, *_: object) -> Busy:
+            sent.append(name)
+            return Busy(words)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(ray_start, "Sender", Way)
+    monkeypatch.setattr(
+        ray_start, "PipedCommand", lambda argv, order, files: Head(order, starts=True)
+    )
+    start = RayStart(by="ssh", python=sys.executable, driver_address="127.0.0.1")
+    ray = ray_start.StartedRay(start, {"n1": start, "n2": start})
+    while ray.is_gathering:
+        ray.tend(())
+    assert sorted(sent) == sorted(["n1", "n2"] * asked)
+    assert sent[:2] == ["n1", "n2"]
+    assert {*ray.absent.values()} == {f'Ray did not start on it: "{words}"'}
+    shutil.rmtree(ray.token.parent)
+    ray.close()

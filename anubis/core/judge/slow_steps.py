@@ -12,8 +12,9 @@ is compared with the fleet's usual step: what is as fast as that is not slow. St
 50 % and 200 % longer are counted apart, so that many small ones do not hide a few large ones.
 
 The fleet's share of slow steps, without the units that have oddly many, gives the chance of so many
-slow steps on a healthy unit. The share is known from a limited number of steps, and units differ;
-the beta-binomial distribution allows for both (Jeffreys' prior).
+slow steps on a healthy unit. The share is known from a limited number of steps, units differ, and
+slow steps come together, for instance in pairs; the beta-binomial distribution allows for all three
+(Jeffreys' prior).
 
 If many steps take 10 % longer, this is how the program runs, and only slower ones are set aside.
 """
@@ -26,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anubis.core.arrays import Ints
+from anubis.core.arrays import Flags, Ints
 from anubis.core.judge import medoid
 from anubis.core.records import Samples, SlowShare, SlowSteps
 
@@ -42,6 +43,11 @@ MOST = (
 MOST_NORMAL = 1.706  # the deviation that so many normal ones are within, in median deviations
 UPPER = 0.75  # quantile of the shares of slow steps; of those above only "at least" is used
 ODD_FLEETS = 0.01  # share of healthy fleets in which units are left out because of their count
+NEAR = 3  # steps from one slow step to the next in a group
+COMMON = 1 / 8  # of units: if fewer have slow steps in groups, they are measured again instead
+FEWEST_IN_GROUPS = 4  # such units; of fewer, two slow steps are often near to each other by chance
+NO_CHANCE = 1.5  # so many times as many groups are expected by chance
+MOST_IN_GROUP = 3  # steps with one cause; a longer stretch is a condition of the node
 BY_CHANCE = 0.05  # the chance above which counts vary no more than by chance
 INDEPENDENT = 2  # the counts of three kinds of slow steps go together, and amount to two
 USUAL = 0.08  # share of steps: if more are so slow, that is how the program runs
@@ -72,15 +78,16 @@ def learn_slow_steps(
         once=once,
         both=both,
     )
-    apart = np.abs(_find_apart(units, slow)[0])
-    rare = [s for s in slow.shares if float(np.mean(apart > math.log(s.times))) <= USUAL]
+    apart = _find_apart(units, slow)[0]
+    rare = [s for s in slow.shares if float(np.mean(np.abs(apart) > math.log(s.times))) <= USUAL]
     slow = replace(slow, shares=tuple(rare))
     counted = set_aside(units, slow)
+    groups = [_count_groups(apart > math.log(share.times), units) for share in slow.shares]
     return replace(
         slow,
         shares=tuple(
-            learn_share(share.times, counts, units.lengths)
-            for share, counts in zip(slow.shares, counted.slow, strict=True)
+            learn_share(share.times, counts, units.lengths, of_units)
+            for share, counts, of_units in zip(slow.shares, counted.slow, groups, strict=True)
         ),
         lost=float(np.median(counted.lost)),
     )
@@ -210,7 +217,15 @@ def _count(excess: Samples, units: medoid.Bundle, slow: SlowSteps) -> Ints:
     )
 
 
-def learn_share(times: float, counts: Ints, lengths: Ints) -> SlowShare:
+def _count_groups(is_slow: Flags, units: medoid.Bundle) -> Ints:
+    """The number of groups of slow steps of each unit: in a group, each is near to the next."""
+    at = np.flatnonzero(is_slow)
+    unit = np.searchsorted(units.starts, at, side="right") - 1
+    begins = np.append(True, (np.diff(at) > NEAR) | (np.diff(unit) > 0))[: at.size]
+    return np.bincount(unit[begins], minlength=len(units))
+
+
+def learn_share(times: float, counts: Ints, lengths: Ints, groups: Ints | None = None) -> SlowShare:
     """The share of slow steps of the usual units.
 
     At first, units with more slow steps than three quarters of the units have count as "at least so
@@ -218,17 +233,23 @@ def learn_share(times: float, counts: Ints, lengths: Ints) -> SlowShare:
     explains are odd, and left out. The counts of usual units may vary more than chance would have
     it, because slow steps of one run have one cause, or because units differ. This makes some of
     those that were left out usual, and so on until nothing changes.
+
+    `groups`: the number of groups of slow steps of each unit. If slow steps usually come in groups,
+    each group is one event. By default, each slow step is by itself.
     """
     if not counts.any():
         return SlowShare(times=times, share=0.0, steps=int(lengths.sum()), correlation=0.0)
-    share, correlation, usual = _share_of_most(counts, lengths), 0.0, np.arange(0)
+    in_group = 1.0 if groups is None else _usual_group(counts, lengths, groups)
+    one_cause = (in_group - 1) / (float(lengths.mean()) - 1)
+    share, usual = _share_of_most(counts / in_group, lengths / in_group), np.arange(0)
+    correlation = one_cause
     for _ in range(MOST_ROUNDS):
         now_usual = _usual_units(counts, lengths, share, correlation)
         if now_usual.size <= usual.size:
             break
         usual = now_usual
         share = float(counts[usual].sum() / lengths[usual].sum())
-        correlation = _correlation(counts[usual], lengths[usual], share)
+        correlation = max(one_cause, _correlation(counts[usual], lengths[usual], share))
     return SlowShare(
         times=times, share=share, steps=int(lengths[usual].sum()), correlation=correlation
     )
@@ -263,18 +284,41 @@ def _correlation(counts: Ints, lengths: Ints, share: float) -> float:
     return min(MOST_ALIKE, (statistic / degrees - 1) / (float(lengths.mean()) - 1))
 
 
-def _share_of_most(counts: Ints, lengths: Ints) -> float:
+def _usual_group(counts: Ints, lengths: Ints, groups: Ints) -> float:
+    """The number of slow steps in a group, in the middle of the units that have two or more; 1 if
+    they are no nearer to each other than by chance, or in few units."""
+    several = counts > 1
+    if several.sum() < max(FEWEST_IN_GROUPS, COMMON * counts.size):
+        return 1.0
+    by_chance = _expect_groups(counts[several], lengths[several])
+    if np.median(by_chance / groups[several]) < NO_CHANCE:
+        return 1.0
+    return min(MOST_IN_GROUP, float(np.median(counts[several] / groups[several])))
+
+
+def _expect_groups(counts: Ints, lengths: Ints) -> Samples:
+    """The number of groups expected if all places are equally likely: slow steps with no other in
+    the places before that are near, which are fewer at the begin of a run."""
+    none_before, expected = np.ones(counts.size), np.zeros(counts.size)
+    for place in range(NEAR):
+        expected += none_before
+        none_before = none_before * np.maximum(0, lengths - counts - place) / (lengths - 1 - place)
+    groups: Samples = (expected + (lengths - NEAR) * none_before) * counts / lengths
+    return groups
+
+
+def _share_of_most(counts: Samples, lengths: Samples) -> float:
     """The most likely share if the upper quarter of the counts is known as "at least" only:
     expectation and maximisation."""
-    from scipy.special import bdtrc
+    from scipy.special import betainc
 
     steps = float(lengths.sum())
     cut = np.floor(np.quantile(counts / lengths, UPPER) * lengths + 1e-9) + 1
     above = counts >= cut
     share = max(float(counts.sum()), 0.5) / steps
     for _ in range(MOST_ROUNDS):
-        at_least = np.maximum(bdtrc(cut - 1, lengths, share), 1e-300)
-        one_less = np.where(cut > 1, bdtrc(np.maximum(cut - 2, 0), lengths - 1, share), 1.0)
+        at_least = np.maximum(betainc(cut, lengths - cut + 1, share), 1e-300)
+        one_less = betainc(np.maximum(cut - 1, SETTLED), lengths - cut + 1, share)
         imputed = lengths * share * one_less / at_least
         better = max(float(np.where(above, imputed, counts).sum()), 0.5) / steps
         if abs(better - share) <= SETTLED * share:

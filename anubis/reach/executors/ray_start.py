@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import resource
 import secrets
 import shutil
@@ -36,6 +37,10 @@ MOST_CROWDED = 10.0  # times the usual deadline: ten minutes at most
 ADDRESS_FILE = "ray_current_cluster"  # Ray's
 JOIN_DEADLINE_S = 120.0  # a scheduler may take a minute to find the node free, a cold disk another
 STARTING_AT_ONCE = 64  # processes of ssh or srun
+TOO_BUSY = re.compile(  # to answer now: slurmctld with many at once, or sshd (MaxStartups)
+    "Socket timed out|Communication connection failure|Unable to contact slurm controller"
+    "|kex_exchange_identification|Connection (reset|closed|timed out)"
+)
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
 DRIVER = "(driver)"  # no node's name
 FOR_EVER_S = 1e8  # three years: Ray runs as long as the campaign
@@ -60,6 +65,7 @@ class StartedRay:
         self._ways = ways
         self._queue = [*ways][::-1]
         self._coming: dict[str, RemoteCommand] = {}
+        self._asked_again: set[str] = set()
         self._remote_commands: list[RemoteCommand] = []
         self._secret = secrets.token_hex(32)
         self._folder = Path(tempfile.mkdtemp(prefix="anubis-start-", dir=safe_place()))
@@ -82,6 +88,10 @@ class StartedRay:
             waited_s = time.monotonic() - remote_command.sent_at
             if name in joined:
                 del self._coming[name]
+            elif self._may_answer_later(name, remote_command):
+                del self._coming[name]
+                self._asked_again.add(name)
+                self._queue.insert(0, name)  # after all others
             elif remote_command.has_ended or waited_s > JOIN_DEADLINE_S:
                 self._give_up(name, self._coming.pop(name))
         while self._queue and len(self._coming) < STARTING_AT_ONCE:
@@ -142,6 +152,10 @@ class StartedRay:
             return
         self._coming[name] = remote_command
         self._remote_commands.append(remote_command)
+
+    def _may_answer_later(self, name: str, remote_command: RemoteCommand) -> bool:
+        is_first = remote_command.has_ended and name not in self._asked_again
+        return is_first and TOO_BUSY.search(remote_command.last_words()) is not None
 
     def _give_up(self, name: str, remote_command: RemoteCommand) -> None:
         why = "Ray did not start on it"
