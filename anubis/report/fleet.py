@@ -158,10 +158,7 @@ def show_nodes(glances: Sequence[NodeGlance], console: Console) -> None:
 
 
 def _last(last: Validation | None) -> str:
-    if last is None:
-        return "-"
-    code = f" ({last.code})" if last.code else ""
-    return f"{last.judgement}{code} {_show_time(last.at)}"
+    return f"{last.outcome} {_show_time(last.at)}" if last else "-"
 
 
 def _counts(glances: Sequence[NodeGlance]) -> str:

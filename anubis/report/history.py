@@ -154,9 +154,8 @@ def repair_happening(repair: Repair) -> Happening:
 
 
 def validation_happening(validation: Validation) -> Happening:
-    code = f" ({validation.code})" if validation.code else ""
     benchmarks = quantity(len(validation.benchmarks), "benchmark")
-    summary = f"{validation.judgement.value}{code}, {benchmarks}, campaign {validation.campaign}"
+    summary = f"{validation.outcome}, {benchmarks}, campaign {validation.campaign}"
     return Happening(
         at=validation.at,
         kind="validation",

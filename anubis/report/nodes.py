@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-STANDINGS = (  # in the first line, in this order
+STANDINGS = (  # in the headline and in the table, in this order
     "under maintenance",
     "drained by anubis",
     "kept from jobs by others",
@@ -84,8 +84,9 @@ def standing(view: NodeView) -> str:
 
 
 def show(views: Sequence[NodeView], now: float, console: Console) -> None:
+    """Print a row for each node; first those that need a person, as the headline counts them."""
     rows = table("node", "state", "work", "last verdict", "why it is out or unknown", gap=2)
-    for view in views:
+    for view in sorted(views, key=lambda view: STANDINGS.index(standing(view))):
         state = view.seen.state if view.seen else "-"
         add_row(rows, view.node, state, _work(view, now), _verdict(view), _reason_out(view))
     console.print(rows)
@@ -196,11 +197,8 @@ def _job(id: str, job: SeenJob, now: float) -> str:
 
 
 def _verdict(view: NodeView) -> str:
-    last = view.last
-    if last is None:
-        return "-"
-    code = f" ({last.code})" if last.code else ""
-    return f"{last.judgement.value}{code}, {moment(last.at)}"
+    """The code stands beside it, in the reason."""
+    return f"{view.last.judgement}, {moment(view.last.at)}" if view.last else "-"
 
 
 def _reason_out(view: NodeView) -> str:

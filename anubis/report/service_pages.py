@@ -122,7 +122,7 @@ def node(
         ("why", keep.state_reason(kept) if kept else ""),
         ("ticket", kept.ticket if kept else ""),
         ("held by", f"{hold.holder} since {moment(hold.since)}" if hold else ""),
-        ("last verdict", f"{last.judgement} ({last.code}) {moment(last.at)}" if last else ""),
+        ("last verdict", f"{last.outcome} {moment(last.at)}" if last else ""),
         ("sku", attributes.sku),
         ("rack", attributes.rack),
         ("cage", attributes.cage),

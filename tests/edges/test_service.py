@@ -849,7 +849,7 @@ def test_pages_show_the_fleet_a_node_its_campaigns_and_decisions_without_a_scrip
     assert "<b>8</b> healthy" in fleet_page
     (href,) = re.findall(r'href="(/nodes/[^"]+/n1)"', fleet_page)
     node_page = page(visitor, href)
-    assert "healthy (OK), 1 benchmark, campaign accept-" in node_page
+    assert "healthy, 1 benchmark, campaign accept-" in node_page
     assert "Decisions about it" in node_page
     campaigns = page(visitor, "/campaigns")
     (href,) = re.findall(r'href="(/campaigns/accept-[^"]+)"', campaigns)

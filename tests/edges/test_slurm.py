@@ -362,6 +362,8 @@ def test_nodes_are_shown_with_their_jobs_and_whose_reason_keeps_them_out(
     )
     assert max(map(len, done.out.splitlines()[1:])) <= 80
     assert f"job {job} of" in done.out
+    rows = re.findall(r"^node\d", done.out, re.M)
+    assert rows == ["node2", "node3", "node1"], "what needs a person comes first"
     lines = near.run("nodes", "node[1,3]", "--cluster", cluster, "--json").lines
     assert [(line["node"], line["standing"], line["reason"]) for line in lines] == [
         ("node1", "at work", ""),

@@ -83,6 +83,12 @@ class Validation:
     inapplicable: tuple[str, ...] = ()  # those that reported that they do not apply to it
     owes: tuple[str, ...] = ()  # those that it was asked and did not answer
 
+    @property
+    def outcome(self) -> str:
+        """The judgement, with the code if there is more to say than healthy."""
+        is_said = self.judgement is Judgement.HEALTHY or not self.code
+        return self.judgement.value if is_said else f"{self.judgement.value} ({self.code})"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
