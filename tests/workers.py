@@ -31,6 +31,7 @@ sys.exit(ask({address!r}, sys.argv[-1:], files=(0, 1, 2)))
 
 set_by_tests: dict[str, str] = {}  # in the environment, when they were collected
 places_of_tests: list[str] = []  # where to import from, likewise
+until_over: int | None = None  # in a worker: a file that ends once all workers have ended
 
 
 class Workers:
@@ -83,6 +84,7 @@ def main() -> None:
     set_by_tests.update(set(os.environ.items()) - set(environment.items()))
     as_tests_see_it = sys.modules["tests.workers"]
     as_tests_see_it.places_of_tests += [place for place in sys.path if place not in places]
+    as_tests_see_it.until_over, _ = os.pipe()  # of which each worker inherits the other end
     forks.exit_code = work
     server = forks.Server(address)
     os.write(answer, b"ready\n")

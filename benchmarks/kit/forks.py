@@ -75,6 +75,21 @@ def ask(
 
     ConnectionError: it was not begun, as there is no server.
     """
+    server, _ = begin(address, argv, files, environment, folder, limit_s, order)
+    with server:
+        return wait(server)
+
+
+def begin(
+    address: str,
+    argv: list[str],
+    files: tuple[int, ...],
+    environment: dict[str, str] | None = None,
+    folder: str | None = None,
+    limit_s: float | None = None,
+    order: str = "",
+) -> tuple[socket.socket, int]:
+    """Begin a program, which is killed once the socket is closed; the second is its number."""
     request = {
         "order": order,
         "argv": argv,
@@ -83,19 +98,29 @@ def ask(
         "cpus": sorted(os.sched_getaffinity(0)),
         "core": resource.getrlimit(resource.RLIMIT_CORE),
     }
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
         server.settimeout(limit_s)
         server.connect(named(address))
         if not is_ours(server):
             raise ConnectionError("another user listens there")
         socket.send_fds(server, [json.dumps(request).encode()], files)
-        if server.recv(100) != BEGUN:
+        begun, _, pid = server.recv(100).partition(b" ")
+        if begun != BEGUN:
             raise ConnectionError("the server ended before the program began")
-        try:
-            answer = server.recv(100)
-        except ConnectionError:
-            answer = b""
+    except BaseException:
+        server.close()
+        raise
+    return server, int(pid)
+
+
+def wait(server: socket.socket) -> int:
+    """The exit code of a program that has begun."""
+    try:
+        answer = server.recv(100)
+    except ConnectionError:
+        answer = b""
     return int(answer) if answer else -signal.SIGKILL  # the server ended, and the program with it
 
 
@@ -185,7 +210,7 @@ class Server:
         self._has_had_orders |= bool(self._order_of[pid])
         self._ready.register(requester, selectors.EVENT_READ, pid)
         with suppress(OSError):  # it has gone: its program is killed in the next round
-            requester.send(BEGUN)
+            requester.send(b"%s %d" % (BEGUN, pid))
 
     def _forget(self) -> None:
         """Close what is the server's and not the program's."""

@@ -17,7 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from anubis.report.schemas import schemas
-from tests.forked import ForkServer
+from tests.forked import ForkServer, torch_server
 from tests.gpus import node
 from tests.patience import LIMIT_S
 
@@ -62,8 +62,11 @@ class Ran:
 Run = Callable[..., Ran]
 
 
-class Forks(ForkServer):
+@dataclass(frozen=True)
+class Forks:
     """Programs as children of a process that has loaded torch."""
+
+    server: ForkServer
 
     def run(
         self,
@@ -72,15 +75,13 @@ class Forks(ForkServer):
         folder: Path,
         limit_s: float = LIMIT_S,
     ) -> Ran:
-        return Ran(*self.ask(argv, environment, folder, limit_s))
+        return Ran(*self.server.ask(argv, environment, folder, limit_s))
 
 
 @pytest.fixture(scope="session")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    # torch._dynamo: more than half of what a rank of a small training costs, and no rank shares it
-    forked = Forks(tmp_path_factory.mktemp("forks"), "torch", "torch._dynamo")
-    with forked:
-        yield forked
+    with torch_server(tmp_path_factory) as server:
+        yield Forks(server)
 
 
 @pytest.fixture(scope="session")

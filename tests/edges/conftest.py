@@ -19,25 +19,41 @@ from anubis.store import database
 from anubis.text import places
 from tests.edges import postgresql
 from tests.edges.desk import Desk, Done
-from tests.forked import ForkServer
+from tests.forked import ForkServer, Started, common_folder, torch_server
 
 
 @pytest.fixture(scope="session")
 def verbs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """The command as a child of a process that has loaded it: a second less for each."""
-    with ForkServer(tmp_path_factory.mktemp("verbs"), "tests.warm_verbs") as verbs:
+    folder = common_folder(tmp_path_factory, "verbs")
+    with ForkServer(folder, "tests.warm_verbs", is_shared=True) as verbs:
         yield verbs
+
+
+@pytest.fixture(scope="session")
+def torch_forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """A process that has loaded torch, and programs as its children: that of tests/contract."""
+    with torch_server(tmp_path_factory) as server:
+        yield server
 
 
 @pytest.fixture
 def desk(tmp_path: Path, verbs: ForkServer) -> Desk:
-    """A desk. What it runs is forked, and what it starts is the command from its first line."""
+    """A desk whose commands are forked; `Desk.start` starts one from its first line."""
 
     class Forked(Desk):
         def run(self, *words: str) -> Done:
             return Done(*verbs.ask(["-m", "anubis", *words], self.environment, self.folder))
 
+        def start(self, *words: str) -> Started:
+            return start(verbs, self, words)
+
     return Forked(tmp_path)
+
+
+def start(verbs: ForkServer, desk: Desk, words: Sequence[str]) -> Started:
+    asked = ["-m", "anubis", *words, "--benchmarks", str(desk.programs)]
+    return verbs.start(asked, desk.environment, desk.folder)
 
 
 if TYPE_CHECKING:
@@ -120,12 +136,20 @@ def entry(
 
 
 @pytest.fixture
-def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Callable[..., Done]) -> Desk:
+def near(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    entry: Callable[..., Done],
+) -> Desk:
     """A desk in this process, for the long tables of variants."""
 
     class Near(Desk):
         def run(self, *words: str) -> Done:
             return entry(*words)
+
+        def start(self, *words: str) -> Started:
+            return start(request.getfixturevalue("verbs"), self, words)
 
     near = Near(tmp_path)
     monkeypatch.chdir(near.folder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -15,10 +13,11 @@ from anubis.core.errors import StoreError
 from anubis.store import codec, event_log
 from anubis.store.history import History
 from tests.edges.desk import ROOT, Desk
+from tests.forked import ForkServer
 
 
 def test_a_recorded_campaign_replays_to_the_executions_that_the_history_has(
-    near: Desk, monkeypatch: pytest.MonkeyPatch
+    near: Desk, monkeypatch: pytest.MonkeyPatch, verbs: ForkServer
 ) -> None:
     monkeypatch.setenv("ANUBIS_EVENTS", str(near.folder / "events"))
     suite = near.suite({"benchmark": "flow"})
@@ -34,8 +33,9 @@ def test_a_recorded_campaign_replays_to_the_executions_that_the_history_has(
     assert len(again) == 8 + 3  # two were slow, and one that was not is measured beside them
 
     file.write_text(file.read_text() + '{"Measured": {"st')  # the driver was killed here
-    script = [sys.executable, str(ROOT / "scripts/studies/replay-events"), str(file)]
-    shown = subprocess.run([*script, "n3"], capture_output=True, text=True, check=True).stdout
+    script = [str(ROOT / "scripts/studies/replay-events"), str(file)]
+    code, shown, err = verbs.ask([*script, "n3"], None, near.folder)
+    assert code == 0, err
     assert "→ Launch" in shown
     assert "→ Record" in shown
     assert all("n3" in text for text in shown.splitlines())

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +33,8 @@ from anubis.reach.executors.executor import SteadyClock
 from anubis.reach.executors.local import LocalExecutor, this_machine
 from anubis.reach.executors.machine import describe, free_port
 from anubis.reach.executors.programs import order, torchrun
-from anubis.reach.executors.start_settings import Program, Rendezvous
+from anubis.reach.executors.start_settings import Program, Rendezvous, StartSettings
+from tests.forked import ForkServer
 from tests.patience import LIMIT_S, eventually
 
 pytestmark = pytest.mark.long
@@ -294,13 +295,26 @@ def test_a_killed_driver_leaves_nothing_running(mark: str) -> None:
     assert eventually(lambda: not bearers(mark))
 
 
-def group(folder: Path, name: str, code: str) -> LocalExecutor:
-    file = folder / f"{name}.py"
-    file.write_text("import json, os, signal, sys\n" + code)
-    return executor_of(program(file, scope="group", launcher="torchrun"))
+Group = Callable[[str, str], LocalExecutor]
 
 
-def test_a_rank_alone_on_its_node_is_told_what_torchrun_would_tell_it(tmp_path: Path) -> None:
+@pytest.fixture
+def group(torch_forks: ForkServer, tmp_path: Path) -> Group:
+    """An executor of a program of several ranks, whose launcher has loaded torch already."""
+
+    def group(name: str, code: str) -> LocalExecutor:
+        file = tmp_path / f"{name}.py"
+        file.write_text("import json, os, signal, sys\n" + code)
+        ranks = program(file, scope="group", launcher="torchrun")
+        settings = StartSettings(python=torch_forks.python)
+        return LocalExecutor(NODE, {(name, "1"): ranks}, parse_result, settings)
+
+    return group
+
+
+def test_a_rank_alone_on_its_node_is_told_what_torchrun_would_tell_it(
+    tmp_path: Path, torch_forks: ForkServer
+) -> None:
     rank = tmp_path / "rank.py"
     rank.write_text("import json, os\nprint(json.dumps(dict(os.environ)))\n")
     without_gpus = replace(describe(local.LOOPBACK, os.environ), gpus=0)
@@ -310,7 +324,7 @@ def test_a_rank_alone_on_its_node_is_told_what_torchrun_would_tell_it(tmp_path: 
     ]
     launchers = [
         subprocess.Popen(
-            [sys.executable, *torchrun(pair_test, local.LOOPBACK), str(rank)],
+            [torch_forks.python, *torchrun(pair_test, local.LOOPBACK), str(rank)],
             stdout=subprocess.PIPE,
         )
         for pair_test in pair_tests
@@ -325,7 +339,7 @@ def test_a_rank_alone_on_its_node_is_told_what_torchrun_would_tell_it(tmp_path: 
         assert {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT"} <= set(wanted["env"])
 
 
-def test_torchrun_hides_no_exit_code(mark: str, tmp_path: Path) -> None:
+def test_torchrun_hides_no_exit_code(mark: str, group: Group) -> None:
     code = (
         "if os.environ['RANK'] != '0':\n    sys.exit(0)\n"  # one that fails first ends the others
         "answer = {'schema': 'anubis.result/1', 'benchmark': 'declines', 'version': '1'}\n"
@@ -333,31 +347,31 @@ def test_torchrun_hides_no_exit_code(mark: str, tmp_path: Path) -> None:
         "print(json.dumps(answer))\n"
         "sys.exit(3)\n"
     )
-    event = outcome_of(group(tmp_path, "declines", code), step_of("declines"))
+    event = outcome_of(group("declines", code), step_of("declines"))
     assert isinstance(event, Measured), event
     assert event.result.not_applicable == "no RDMA here"
 
 
-def test_torchrun_hides_no_signal_and_no_last_words(mark: str, tmp_path: Path) -> None:
+def test_torchrun_hides_no_signal_and_no_last_words(mark: str, group: Group) -> None:
     code = "os.write(2, b'near the end\\n')\nos.kill(os.getpid(), signal.SIGSEGV)\n"
-    event = outcome_of(group(tmp_path, "crashes", code), step_of("crashes"))
+    event = outcome_of(group("crashes", code), step_of("crashes"))
     assert isinstance(event, Failed)
     assert event.reason == 'crashes was killed by SIGSEGV; last words on stderr: "near the end"'
     assert not event.infrastructure
 
 
 def test_a_taken_port_is_trouble_with_the_infrastructure(
-    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mark: str, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server((local.LOOPBACK, 0)) as taken:
         monkeypatch.setattr(local, "free_port", lambda address, ports: taken.getsockname()[1])
-        event = outcome_of(group(tmp_path, "unlucky", "sys.exit(1)"), step_of("unlucky"))
+        event = outcome_of(group("unlucky", "sys.exit(1)"), step_of("unlucky"))
     assert isinstance(event, Failed)
     assert "failed to listen" in event.reason
     assert event.infrastructure
 
 
-def test_a_group_on_one_machine_is_two_processes_that_meet(mark: str, tmp_path: Path) -> None:
+def test_a_group_on_one_machine_is_two_processes_that_meet(mark: str, group: Group) -> None:
     code = (
         "rank = os.environ['RANK']\n"
         "facts = {n: os.environ[n] for n in ('WORLD_SIZE', 'GLOO_SOCKET_IFNAME')}\n"
@@ -366,7 +380,7 @@ def test_a_group_on_one_machine_is_two_processes_that_meet(mark: str, tmp_path: 
         "document |= {'series': series, 'environment': facts, 'not_applicable': None}\n"
         "rank == '0' and print(json.dumps(document))\n"
     )
-    event = outcome_of(group(tmp_path, "meets", code), step_of("meets"))
+    event = outcome_of(group("meets", code), step_of("meets"))
     assert isinstance(event, Measured), event
     gpus = this_machine().sku.endswith("x") and int(this_machine().sku.rsplit("-", 1)[1][:-1])
     world = str(gpus or 2)

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.edges.desk import ANUBIS, FLOW, SPIN, Desk
+from tests.edges.desk import FLOW, SPIN, Desk
 from tests.patience import LIMIT_S
 
 
@@ -173,9 +173,10 @@ def test_one_broken_program_is_named_and_hides_no_other(newcomers):
     assert 'wrong.sh" --describe ended with 7' in first + second
 
 
-def test_on_a_terminal_bench_run_shows_a_table_and_keeps_the_exit_code(newcomers_apart):
+def test_on_a_terminal_bench_run_shows_a_table_and_keeps_the_exit_code(newcomers_apart, verbs):
     words = ("bench", "run", "brook", f"--pace={newcomers_apart.pace}")
-    asked = [*ANUBIS, *words, "--benchmarks", str(newcomers_apart.programs)]
+    asked = [verbs.python, "-m", "anubis", *words]
+    asked += ["--benchmarks", str(newcomers_apart.programs)]
     done = subprocess.run(
         ["script", "--quiet", "--return", "--command", shlex.join(asked), "/dev/null"],
         env=newcomers_apart.environment,

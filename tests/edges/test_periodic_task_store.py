@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from anubis.core.keep.periodic_tasks import PeriodicTask, PeriodicTaskEnd, PeriodicTaskRecord
@@ -55,11 +52,14 @@ def test_what_is_written_again_takes_the_place_of_what_was(url):
         assert periodic_tasks.find(PeriodicTask.SWEEP, 1e5) == swept(1e5)
 
 
-def test_one_process_does_the_work_of_a_cluster_and_another_one_after_it_was_killed(url):
+def test_one_process_does_the_work_of_a_cluster_and_another_one_after_it_was_killed(
+    url, verbs, tmp_path
+):
+    program = tmp_path / "begins.py"
+    program.write_text(BEGINS)
     with History.open(url) as history:
         periodic_tasks = history.cluster("prod").periodic_tasks
-        words = [sys.executable, "-c", BEGINS, url]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as first:
+        with verbs.start([str(program), url], None, tmp_path) as first:
             assert first.stdout.readline() == "True\n"
             with periodic_tasks.alone() as is_alone:
                 assert not is_alone

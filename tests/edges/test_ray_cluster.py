@@ -503,7 +503,7 @@ def test_of_two_drivers_one_measures_and_no_end_of_the_head_is_a_verdict(
     """Frozen it holds up nobody who closes; killed it ends no driver."""
     way = desk.write("way.yaml", {"executor": "ray", "address": cluster.address})
     words = ["accept", "--cluster", str(way), "--suite", desk.suite(desk.held_flow())]
-    first = desk.start(*words)
+    first = Desk.start(desk, *words)
     assert eventually(desk.began), first.communicate()
     second = desk.ask(*words)
     assert (second.code, second.out) == (2, "")

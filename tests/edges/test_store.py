@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
 from dataclasses import fields, is_dataclass, replace
@@ -56,13 +56,10 @@ from anubis.core.records import (
     Node,
     NodeVerdict,
     PartVerdict,
-    Plan,
-    Policy,
     Readings,
     Result,
     SelectionPolicy,
     Series,
-    Step,
     Verdict,
     Workload,
 )
@@ -77,8 +74,10 @@ from anubis.store.history import History
 from anubis.store.holds import LASTS_S, holder_of
 from anubis.store.imports import Forgotten
 from anubis.store.trouble import insist
+from tests.edges.executions import GEMM, campaign, execution
 from tests.edges.postgresql import Server, ask, engine_for
 from tests.edges.stamps import stamp
+from tests.forked import ForkServer, Started
 from tests.patience import LIMIT_S, eventually
 
 pytestmark = pytest.mark.long
@@ -145,37 +144,6 @@ def lasting_history(
 N1, NO_ENVIRONMENT = map(row_mapping.digest_of, ('["n1"]', "{}"))
 
 # --- what is kept --------------------------------------------------------------------------
-
-GEMM = Workload.make("gemm", "1", {"size": 512})
-
-
-def campaign(name: str = "c1", **changes: Any) -> Campaign:
-    plan = Plan(suite="quick", nodes=(Node(name="n1", sku="x"),), phases=(), specs=())
-    given = {"kind": CampaignKind.ACCEPT, "plan": plan, "policy": Policy(), "executor": "local"}
-    return Campaign(**{"id": name, "created_at": 1.0, **given, **changes})
-
-
-def execution(step: str = "gemm@1/n1", *numbers: float, attempt: int = 1) -> Execution:
-    return Execution(
-        step=Step(
-            id=step,
-            workload=GEMM,
-            participants=("n1",),
-            phase=0,
-            repeat=0,
-            timeout_s=60.0,
-            exclusive=True,
-        ),
-        attempt=attempt,
-        ended=Ended.MEASURED,
-        final=True,
-        result=Result(
-            series=Readings.pack(
-                [Series(metric="tflops", device="cpu", samples=np.array(numbers))]
-            ),
-            environment={"driver": "570.1", "gpus": 8},
-        ),
-    )
 
 
 def slow(judgement: Judgement, *participants: str) -> Verdict:
@@ -946,25 +914,29 @@ def test_a_large_campaign_takes_no_more_statements_than_a_small_one(
 # --- one driver, and its sudden end --------------------------------------------------------
 
 
-def child(program: str, *arguments: str, stdin: int | None = None) -> subprocess.Popen[str]:
-    """The program in a process of its own, with this file's helpers at hand."""
-    loader = (
-        "import importlib.util, sys\n"
-        f"spec = importlib.util.spec_from_file_location('helpers', {__file__!r})\n"
-        "helpers = importlib.util.module_from_spec(spec)\n"
-        "sys.modules['helpers'] = helpers\n"
-        "spec.loader.exec_module(helpers)\n"
-        "from helpers import *\n"
-    )
-    return subprocess.Popen(
-        [sys.executable, "-c", loader + program, *arguments],
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+Child = Callable[..., Started]
+IMPORTS = """
+import os, sys, time
+from dataclasses import replace
+from anubis.store.history import History
+from anubis.store.trouble import insist
+from tests.edges.executions import execution
+"""
 
 
-def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str) -> None:
+@pytest.fixture
+def child(verbs: ForkServer, tmp_path: Path) -> Child:
+    """Start a program in a process of its own."""
+
+    def start(program: str, *arguments: str) -> Started:
+        file = tmp_path / f"child_{next(numbers)}.py"
+        file.write_text(IMPORTS + program)
+        return verbs.start([str(file), *arguments], None, tmp_path)
+
+    return start
+
+
+def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str, child: Child) -> None:
     with History.open(url) as history:
         history.campaigns.begin(campaign())
     writer = child(
@@ -975,12 +947,9 @@ def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str) -> Non
         "    print(number, flush=True)\n",
         url,
     )
-    assert writer.stdout is not None
     last = [int(writer.stdout.readline()) for _ in range(25)][-1]
     writer.send_signal(signal.SIGKILL)
-    last = max([last, *map(int, writer.stdout.read().split())])
-    writer.wait(timeout=LIMIT_S)
-    writer.stdout.close()
+    last = max([last, *map(int, writer.communicate()[0].split())])
     with History.open(url) as history:
         kept = [
             (one.step.id, next(iter(one.result.series)).samples[0])
@@ -993,7 +962,7 @@ def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str) -> Non
 
 
 def test_a_campaign_has_one_driver_and_a_killed_one_gives_it_back(
-    history: History, url: str
+    history: History, url: str, child: Child
 ) -> None:
     history.campaigns.begin(campaign("c1"))
     history.campaigns.begin(campaign("c2"))
@@ -1003,15 +972,13 @@ def test_a_campaign_has_one_driver_and_a_killed_one_gives_it_back(
         "    time.sleep(600)\n",
         url,
     )
-    assert driver.stdout is not None
     assert driver.stdout.readline() == "claimed\n"
     with pytest.raises(StoreError, match=f'"c1" is being driven by .*process {driver.pid} on .*; '):
         history.campaigns.claim("c1").__enter__()
     with history.campaigns.claim("c2"):
         pass
-    driver.send_signal(signal.SIGKILL)
-    driver.wait(timeout=LIMIT_S)
-    driver.stdout.close()
+    driver.kill()
+    driver.communicate()
 
     def can_be_claimed() -> bool:
         with suppress(StoreError), history.campaigns.claim("c1"):
@@ -1110,7 +1077,7 @@ def test_a_hold_that_is_renewed_lasts_and_one_that_is_not_ends_and_its_holder_is
 
 
 def test_a_holder_whose_process_died_takes_over_what_it_had_and_nobody_else_does_before_time(
-    history: History, url: str
+    history: History, url: str, child: Child
 ) -> None:
     driver = child(
         "history = History.open(sys.argv[1])\n"
@@ -1119,9 +1086,7 @@ def test_a_holder_whose_process_died_takes_over_what_it_had_and_nobody_else_does
         "os.kill(os.getpid(), 9)\n",
         url,
     )
-    driver.wait(timeout=LIMIT_S)
-    assert driver.stdout is not None
-    driver.stdout.close()
+    driver.communicate()
     with pytest.raises(BusyNodesError, match=f"process {driver.pid} on .*if that process died"):
         history.only().holds.hold(["n1"], 'campaign "c2"', time.time).__enter__()
     with history.only().holds.hold(["n1"], 'campaign "c1"', time.time):
@@ -1221,7 +1186,7 @@ def test_a_restarted_server_costs_no_claim_and_nobody_else_drives_meanwhile(
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_restart_lets_nobody_take_a_campaign_whose_driver_may_be_alive(
-    history: History, url: str, server: Server
+    history: History, url: str, server: Server, child: Child
 ) -> None:
     history.campaigns.begin(campaign())
     driver = child(
@@ -1234,10 +1199,7 @@ def test_a_restart_lets_nobody_take_a_campaign_whose_driver_may_be_alive(
         "        print('wrote', flush=True)\n"
         "        sys.stdin.readline()\n",
         url,
-        stdin=subprocess.PIPE,
     )
-    assert driver.stdout is not None
-    assert driver.stdin is not None
     assert driver.stdout.readline() == "drives\n"
     server.stop()
     server.start()
@@ -1251,7 +1213,7 @@ def test_a_restart_lets_nobody_take_a_campaign_whose_driver_may_be_alive(
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_driver_whose_campaign_was_taken_meanwhile_writes_nothing_more(
-    history: History, url: str
+    history: History, url: str, child: Child
 ) -> None:
     history.campaigns.begin(campaign())
     with history.campaigns.claim("c1"), History.open(url) as other:
@@ -1265,9 +1227,7 @@ def test_a_driver_whose_campaign_was_taken_meanwhile_writes_nothing_more(
             "    print('drives', flush=True)\n"
             "    sys.stdin.readline()\n",
             url,
-            stdin=subprocess.PIPE,
         )
-        assert driver.stdout is not None
         assert driver.stdout.readline() == "drives\n"
         with pytest.raises(StoreError, match=rf"is being driven by .*process {driver.pid} on"):
             insist(lambda: history.executions.record("c1", [execution("a")]), lambda _: None)
@@ -1312,7 +1272,9 @@ def test_a_user_who_may_only_select_reads_and_is_told_what_he_may_not(
             reading.executions.record("c1", [execution("b", 1.0)])
 
 
-def test_two_drivers_of_two_campaigns_write_at_the_same_time(history: History, url: str) -> None:
+def test_two_drivers_of_two_campaigns_write_at_the_same_time(
+    history: History, url: str, child: Child
+) -> None:
     history.campaigns.begin(campaign("c1"))
     history.campaigns.begin(campaign("c2"))
     program = (
@@ -1324,9 +1286,8 @@ def test_two_drivers_of_two_campaigns_write_at_the_same_time(history: History, u
     )
     drivers = [child(program, url, name) for name in ("c1", "c2")]
     for driver in drivers:
-        assert driver.wait(timeout=LIMIT_S) == 0
-        assert driver.stdout is not None
-        driver.stdout.close()
+        _, err = driver.communicate()
+        assert driver.returncode == 0, err
     for name in ("c1", "c2"):
         assert [one.step.id for one in history.executions.read(name)] == [*map(str, range(40))]
 
@@ -1402,11 +1363,9 @@ def test_an_up_to_date_database_opens_without_alembic(url: str) -> None:
     assert "alembic" not in loaded
 
 
-def test_several_that_open_a_new_database_at_once_all_succeed(url: str) -> None:
-    program = (
-        "import sys; from anubis.store.history import History; History.open(sys.argv[1]).close()"
-    )
-    openers = [subprocess.Popen([sys.executable, "-c", program, url]) for _ in range(4)]
-    assert [opener.wait(timeout=LIMIT_S) for opener in openers] == [0, 0, 0, 0]
+def test_several_that_open_a_new_database_at_once_all_succeed(url: str, child: Child) -> None:
+    openers = [child("History.open(sys.argv[1]).close()", url) for _ in range(4)]
+    assert [opener.communicate() for opener in openers] == [("", "")] * 4
+    assert [opener.returncode for opener in openers] == [0, 0, 0, 0]
     with History.open(url) as history:
         assert history.campaigns.newest(1) == []
