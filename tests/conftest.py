@@ -1,12 +1,14 @@
 """What all tests share: no test fails because the machine was slow; who runs beside whom.
 
 Workers (pytest -n) take groups of tests. A group is a file, so that what its fixtures built is
-built once; beds of hosts are one group. The longest groups begin first.
+built once; beds of hosts are one group, and what needs a PostgreSQL is another. The longest groups
+begin first.
 """
 
 from __future__ import annotations
 
 import gc
+import re
 import signal
 import sys
 from collections.abc import Callable, Generator
@@ -23,8 +25,9 @@ settings.load_profile("anubis")
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"
-HOSTS = "hosts"
-LONGEST = (HOSTS, "tests/studies/test_studies.py")  # groups that would be alone at the end
+HOSTS, POSTGRESQL = "hosts", "postgresql"
+LONGEST = (HOSTS, "tests/studies/test_studies.py", POSTGRESQL)  # would be alone at the end
+ASKS_FOR_SERVER = re.compile(r'getfixturevalue\("server"\)|def test_\w+\([^)]*\bserver\b')
 STARTS_PROCESSES = {"desk", "run", "forked", "site", "home", "checkout"}  # fixtures
 
 
@@ -135,6 +138,14 @@ def has_hosts(file: str) -> bool:
     return file.startswith("tests/edges/") and "mark.testbed" in (ROOT / file).read_text()
 
 
+@cache
+def has_server(file: str) -> bool:
+    """A PostgreSQL takes two seconds to be made, in each worker that needs one."""
+    return file.startswith("tests/edges/") and bool(
+        ASKS_FOR_SERVER.search((ROOT / file).read_text())
+    )
+
+
 def place_of(group: str) -> int:
     """Place of a group among those that begin: the longest first."""
     return LONGEST.index(group) if group in LONGEST else len(LONGEST)
@@ -142,4 +153,4 @@ def place_of(group: str) -> int:
 
 def group_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
-    return HOSTS if has_hosts(file) else file
+    return HOSTS if has_hosts(file) else POSTGRESQL if has_server(file) else file
