@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import symtable
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -171,8 +172,16 @@ PRONOUNS = {
 }
 
 
+def may_have_pronouns(table: symtable.SymbolTable) -> bool:
+    """Take a cheap look that saves parsing most files."""
+    is_here = not PRONOUNS.isdisjoint(table.get_identifiers())
+    return is_here or any(map(may_have_pronouns, table.get_children()))
+
+
 def pronouns_in(source: str) -> set[str]:
     """Variables and parameters called by a pronoun; not fields, which may be stored by name."""
+    if not may_have_pronouns(symtable.symtable(source, "", "exec")):
+        return set()
     fields: set[int] = set()
     names: dict[int, str] = {}  # of the node that gives it
     tree = ast.parse(source)  # kept, so that no other node gets the number of one that is gone
