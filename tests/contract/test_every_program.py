@@ -14,8 +14,9 @@ import contract
 import pytest
 from jsonschema import ValidationError
 
+from anubis.config import catalog
 from anubis.config.catalog import parse_description, parse_result
-from tests.contract.conftest import Ran
+from tests.contract.conftest import PROGRAMS, Ran
 
 NAME = re.compile(r"[a-z0-9_]+")
 HEAVY = {"torch", "numpy"}
@@ -63,8 +64,15 @@ def test_describes_itself_without_loading_torch(program, describe):
     assert not loaded & HEAVY
 
 
-def test_its_description_is_one_that_the_catalog_reads(program, describe):
+@pytest.fixture(scope="module")
+def described_together():
+    """Descriptions of all programs, which one process gives."""
+    return dict(zip(PROGRAMS, catalog.describe_all(PROGRAMS), strict=True))
+
+
+def test_its_description_is_one_that_the_catalog_reads(program, describe, described_together):
     spec = parse_description(describe(program).stdout, program)
+    assert described_together[program] == spec
     assert all(spec.metric(metric.name) is metric for metric in spec.metrics)
     for parameter in spec.parameters:
         assert type(parameter.default).__name__ == parameter.type
