@@ -656,14 +656,13 @@ def test_the_hook_runs_the_sitecustomize_that_was_there_and_loads_nothing_else(t
 
 
 JOB = """
-import time, torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(8, 8))
+import os, sys, time, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", "file://" + sys.argv[1], rank=rank, world_size=2)
 for step in range(10_000):
-    if step == 30 and dist.get_rank() == 1:
+    if step == 30 and rank == 1:
         time.sleep(1000)
-    model(torch.ones(2, 8)).sum().backward()
+    dist.all_reduce(torch.ones(8))
 """
 
 
@@ -672,12 +671,13 @@ def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
     (tmp_path / "train.py").write_text(JOB)
     live = tmp_path / "live"
     live.mkdir(mode=0o700)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = add_hook(dict(os.environ), live)
+    command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "meeting")]
+    environment = add_hook({**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, live)
     with (tmp_path / "log").open("wb") as log:
-        job = subprocess.Popen(
-            [*command, str(tmp_path / "train.py")], env=environment, stdout=log, stderr=log
-        )
+        job = [
+            subprocess.Popen(command, env={**environment, "RANK": rank}, stdout=log, stderr=log)
+            for rank in "01"
+        ]
     try:
         until = time.monotonic() + LIMIT_S
         look = next(
@@ -691,7 +691,6 @@ def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
         assert analysis.decisive[0].kind is FactKind.ABSENT
         assert "train.py" in analysis.decisive[0].evidence
     finally:
-        job.terminate()
-        for rank in find_ranks(live):
-            os.kill(rank.pid, signal.SIGKILL)
-        job.wait()
+        for rank in job:
+            rank.kill()
+            rank.wait()
