@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -21,7 +19,6 @@ from anubis.readers.topology.infiniband_counters import compare, parse
 from tests.edges.desk import Desk, Done
 from tests.edges.ibsim import Simulator
 from tests.edges.test_topology import EXCERPT, under
-from tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.long
 
@@ -333,15 +330,9 @@ def test_without_a_subnet_manager_the_topology_is_shown_and_the_counters_are_not
 
 
 def show_live(near: Desk, path: str, *words: str) -> Done:
-    done = subprocess.run(
-        [sys.executable, "-m", "anubis", "scan", "--draw", *words],
-        env={**near.environment, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", path)
+        return near.run("scan", "--draw", *words)
 
 
 def test_without_the_tool_the_counters_cannot_be_asked_for():

@@ -1,9 +1,6 @@
 """`anubis risk` from the command line: learn from a history, compare, and foretell."""
 
-import os
 import re
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -13,7 +10,7 @@ from anubis.core.history.status import Incident, Watch
 from anubis.models.risk.risk_learning import uptimes_of
 from anubis.models.risk.splits import TESTED
 from anubis.store.history import History
-from tests.edges.desk import NO_VERDICT, Done
+from tests.edges.desk import NO_VERDICT
 
 DAY_S = 86_400.0
 NODES = [f"node{number:02}" for number in range(12)]
@@ -40,18 +37,6 @@ def home(tmp_path_factory):
     return folder
 
 
-def apart(home, *words, verb="risk"):
-    """Run in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "anubis", verb, *words],
-        env={**os.environ, "ANUBIS_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
 @pytest.fixture
 def anubis(entry, monkeypatch):
     def anubis(home, *words, verb="risk"):
@@ -61,11 +46,11 @@ def anubis(entry, monkeypatch):
     return anubis
 
 
-def test_a_model_is_learned_and_names_the_node_most_at_risk(home):
-    learned = apart(home, "train", "--kind", "cox")
+def test_a_model_is_learned_and_names_the_node_most_at_risk(anubis, home):
+    learned = anubis(home, "train", "--kind", "cox")
     assert learned.code == 0, learned.err
     assert learned.out == f"cox {home / 'risk' / 'unnamed.npz'}\n"
-    shown = apart(home, "show", "node[00-11],new1", "--json")
+    shown = anubis(home, "show", "node[00-11],new1", "--json")
     assert shown.code == 0, shown.err
     lines = shown.lines
     chance = {line["node"]: line["within"][-1]["p"] for line in lines}
@@ -91,27 +76,17 @@ def test_the_selector_asks_the_model_that_was_trained(anubis, home):
     assert without not in asked.out
 
 
-@pytest.fixture(scope="module")
-def evaluated(home, tmp_path_factory):
-    """The answer of an evaluation that was asked for two nodes, and its page."""
-    page = tmp_path_factory.mktemp("page") / "risk.html"
+def test_an_evaluation_names_its_choice_and_asks_named_nodes_what_the_others_teach(
+    anubis, home, tmp_path
+):
+    page = tmp_path / "risk.html"
     words = ("--seeds", "2", "--ask", f"{BAD},node04", "--json", "--html", str(page))
-    return apart(home, "evaluate", *words), page
-
-
-def test_an_evaluation_names_its_choice_and_what_could_not_be_scored(evaluated):
-    found, _ = evaluated
+    found = anubis(home, "evaluate", *words)
     assert found.code == 0, found.err
     lines = found.lines
     assert {line["split"] for line in lines if line["type"] == "score"} >= {"random", "node"}
     assert lines[-1]["type"] == "choice"
     assert lines[-1]["reason"]
-
-
-def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_else(home, evaluated):
-    found, page = evaluated
-    assert found.code == 0, found.err
-    lines = found.lines
     asked = {line["model"]: line for line in lines if line.get("split") == "fleet"}
     assert asked["cox"]["incidents"] > asked["cox"]["uptimes"] / 2  # the bad node's
     with History.open(f"sqlite:///{home / 'history.sqlite'}") as history:
