@@ -23,28 +23,35 @@ def run(*argv: str, **changes) -> str:
     ).stdout
 
 
+BUILD = (str(UV), "build", "--offline", "--no-build-isolation", "--python", sys.executable)
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    """A folder in which the wheel, and nothing else, is installed. No network is needed for it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = (str(UV), "build", "--offline", "--no-build-isolation", "--python", sys.executable)
-    run(*build, "--wheel", "--quiet", "--out-dir", str(folder), str(ROOT))
-    (wheel,) = folder.glob("*.whl")
+def built(tmp_path_factory) -> Path:
+    """A folder with the source archive, and the wheel that was made of it. No network is needed."""
+    folder = tmp_path_factory.mktemp("built")
+    run(*BUILD, "--quiet", "--out-dir", str(folder), str(ROOT))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(built, tmp_path_factory) -> Path:
+    """A folder in which the wheel, and nothing else, is installed."""
+    site = tmp_path_factory.mktemp("wheel") / "site"
+    (wheel,) = built.glob("*.whl")
     install = (str(UV), "pip", "install", "--offline", "--quiet", "--no-deps")
-    run(*install, "--target", str(folder / "site"), str(wheel))
-    return folder / "site"
+    run(*install, "--target", str(site), str(wheel))
+    return site
 
 
-def test_wheel_and_source_archive_are_the_same_bytes_wherever_they_are_built(tmp_path):
+def test_wheel_and_source_archive_are_the_same_bytes_wherever_they_are_built(built, tmp_path):
     """Built here, and from a copy at another place, of another time, for its owner only."""
     copy = tmp_path / "elsewhere"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*_cache", ".venv", ".hypothesis"))
     for path in copy.rglob("*"):
         path.chmod(0o700 if path.is_dir() or os.access(path, os.X_OK) else 0o600)
-    build = (str(UV), "build", "--offline", "--no-build-isolation", "--python", sys.executable)
-    for name, source in (("here", ROOT), ("there", copy)):
-        run(*build, "--quiet", "--out-dir", str(tmp_path / name), str(source))
-    here, there = (sorted((tmp_path / name).glob("anubis_fleet*")) for name in ("here", "there"))
+    run(*BUILD, "--quiet", "--out-dir", str(tmp_path / "there"), str(copy))
+    here, there = (sorted(folder.glob("anubis_fleet*")) for folder in (built, tmp_path / "there"))
     assert [file.suffix for file in here] == [".whl", ".gz"]
     assert [file.read_bytes() for file in here] == [file.read_bytes() for file in there]
 
