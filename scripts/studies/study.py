@@ -24,7 +24,7 @@ P = ParamSpec("P")
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"  # real data, which is beside few checkouts
 SMOKE = "--smoke" in sys.argv[1:]
-# for verbs and programs that run to their end; as torchrun names the interpreter of its ranks
+# for verbs, programs and services; as torchrun names the interpreter of its ranks
 PYTHON = os.environ.get("PYTHON_EXEC", sys.executable)
 KUBERNETES = (
     Path(os.environ.get("ANUBIS_CACHE") or Path.home() / ".cache/anubis-kubernetes") / "bin"

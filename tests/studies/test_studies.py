@@ -19,7 +19,7 @@ LIMIT_S = 600.0
 LOADED = (
     *("torch", "torch._dynamo", "pandas", "scipy.stats", "scipy.spatial", "sklearn.svm"),
     *("sklearn.cluster", "sklearn.neighbors", "pycox.models", "torchtuples", "requests"),
-    *("tests.warm_verbs", "anubis.models.risk.risk_learning"),
+    *("tests.warm_verbs", "anubis.models.risk.risk_learning", "anubis.service.server"),
 )
 
 
