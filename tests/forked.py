@@ -42,7 +42,7 @@ sys.exit(code)
 """
 
 
-_begun: list[subprocess.Popen[bytes]] = []  # which outlive whoever began them
+_begun: list[subprocess.Popen[str] | Started] = []  # which outlive whoever began them
 
 
 def common_folder(factory: pytest.TempPathFactory, name: str) -> Path:
@@ -105,15 +105,23 @@ class Started:
 
 
 class ForkServer:
-    def __init__(self, folder: Path, *modules: str, is_shared: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *modules: str,
+        is_shared: bool = False,
+        within: ForkServer | None = None,
+    ) -> None:
         """Load these modules; torch if none is named. `is_shared`: the first worker that needs it
-        in this folder starts it for all, and it ends with the last of them."""
+        in this folder starts it for all, and it ends with the last of them. `within`: what that one
+        has loaded is there already."""
         self._modules = modules
+        self._within = within
         self._until_over = workers.until_over if is_shared else None
         self._folder = folder
         self._address = f"{folder}/address"
         self._stand_in = folder / "python"
-        self._server: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[str] | Started | None = None
 
     def __enter__(self) -> ForkServer:
         with (self._folder / "lock").open("w") as lock:
@@ -128,10 +136,16 @@ class ForkServer:
             STAND_IN.format(python=sys.executable, here=here, address=self._address)
         )
         self._stand_in.chmod(0o755)
-        self._server = subprocess.Popen(
-            [sys.executable, forks.__file__, self._address, *self._modules],
-            stdin=self._until_over or subprocess.PIPE,
-            stdout=subprocess.PIPE,
+        argv = [forks.__file__, self._address, *self._modules]
+        self._server = (
+            self._within.start(argv, None, self._folder)
+            if self._within
+            else subprocess.Popen(
+                [sys.executable, *argv],
+                stdin=self._until_over or subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
         )
         assert self._server.stdout
         self._server.stdout.readline()

@@ -10,14 +10,14 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.edges import bed
-from tests.forked import ForkServer
+from tests.forked import ForkServer, torch_server
 
 STUDIES = sorted(file for file in (ROOT / "scripts/studies").glob("[a-z]*") if not file.suffix)
 LACKING = 69  # a study's exit code on a machine that lacks what it needs
 LIMIT_S = 600.0
-# what most of them would load, each for itself: more than half of their processor time
+# what most of them would load beside torch, each for itself: more than half of their processor time
 LOADED = (
-    *("torch", "torch._dynamo", "pandas", "scipy.stats", "scipy.spatial", "sklearn.svm"),
+    *("pandas", "scipy.stats", "scipy.spatial", "sklearn.svm"),
     *("sklearn.cluster", "sklearn.neighbors", "pycox.models", "torchtuples", "requests"),
     *("tests.warm_verbs", "anubis.models.risk.risk_learning", "anubis.service.server"),
 )
@@ -25,8 +25,9 @@ LOADED = (
 
 @pytest.fixture(scope="module")
 def studies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    with ForkServer(tmp_path_factory.mktemp("studies"), *LOADED) as studies:
-        yield studies
+    folder = tmp_path_factory.mktemp("studies")
+    with torch_server(tmp_path_factory) as torch, ForkServer(folder, *LOADED, within=torch) as both:
+        yield both
 
 
 def is_here(thing: str) -> bool:
