@@ -6,6 +6,7 @@ import getpass
 import json
 import math
 import os
+import re
 import socket
 from collections.abc import Iterator
 
