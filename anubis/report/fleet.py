@@ -146,19 +146,21 @@ def judgement_reason(glance: NodeGlance) -> str:
 
 
 def show_nodes(glances: Sequence[NodeGlance], console: Console) -> None:
+    """Print the counts, and a row for each node; first those that are not healthy."""
     clusters = {glance.cluster for glance in glances}
     rows = table("node", "", "last verdict (UTC)", "held by", "why", gap=2)
-    for glance in glances:
+    for glance in sorted(glances, key=lambda glance: glance.judgement is Judgement.HEALTHY):
         name = glance.node if len(clusters) == 1 else f"{glance.cluster}: {glance.node}"
         head = f"{GLYPH[glance.judgement]} {glance.judgement}"
         held = glance.hold.holder if glance.hold else ""
         add_row(rows, name, head, _last(glance.last), held, judgement_reason(glance))
+    console.print(_counts(glances), markup=False)
+    console.print()
     console.print(rows)
-    console.print(f"  {_counts(glances)}", markup=False)
 
 
 def _last(last: Validation | None) -> str:
-    return f"{last.outcome} {_show_time(last.at)}" if last else "-"
+    return f"{last.judgement} {_show_time(last.at)}" if last else "-"
 
 
 def _counts(glances: Sequence[NodeGlance]) -> str:
