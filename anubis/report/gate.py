@@ -172,7 +172,8 @@ def _reasons(result: GateResult) -> Iterator[str]:
     if len(result.links) > LINKS_NAMED:
         yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
     if result.unknown:
-        yield f"{_unknown_reason(result)}: {compress(result.unknown)}"
+        if result.doubt or {*result.unknown} - {*result.owing}:
+            yield f"{_unknown_reason(result)}: {compress(result.unknown)}"
         if result.clock:
             yield result.clock
         yield from (
