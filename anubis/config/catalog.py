@@ -171,6 +171,8 @@ def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec | CatalogError]:
 def _collect_descriptions(files: Sequence[Path], folder: Path) -> dict[Path, str]:
     """Cached descriptions of these programs of the folder, or what they print if none are
     cached."""
+    if not files:
+        return {}
     digest = descriptions.digest_of(folder)  # before they run: their files may change meanwhile
     texts = descriptions.load(digest)
     unknown = [file for file in files if file.name not in texts]

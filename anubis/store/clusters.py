@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -163,11 +164,15 @@ def _names(connection: sa.Connection) -> list[str]:
     of_campaigns = connection.execute(sa.select(CAMPAIGNS.c.cluster).distinct()).scalars()
     if None in names or {*of_campaigns} - {*names, UNNAMED}:
         raise Damage("the list of clusters is damaged")
-    for table in _tables_of_clusters():
-        first = sa.select(sa.literal(1)).where(table.c.cluster == UNNAMED).limit(1)
-        if connection.execute(first).scalar():
-            return [*names, UNNAMED]
-    return names
+    return [*names, UNNAMED] if connection.execute(_is_anything_unnamed()).scalar() else names
+
+
+@cache
+def _is_anything_unnamed() -> sa.Select[tuple[bool]]:
+    """Build the question whether any table has a row without a cluster, once: to build and ask it
+    for each of two dozen tables took a tenth of a keeper's turn."""
+    tables = _tables_of_clusters()
+    return sa.select(sa.or_(*(sa.exists().where(t.c.cluster == UNNAMED) for t in tables)))
 
 
 def _find_known(connection: sa.Connection, name: str) -> KnownCluster | None:

@@ -18,7 +18,7 @@ from anubis.core.records import BenchmarkSpec
 from anubis.store import database
 from anubis.text import places
 from tests.edges import postgresql
-from tests.edges.desk import Desk, Done
+from tests.edges.desk import PROGRAMS, Desk, Done
 from tests.forked import ForkServer, Started, common_folder, torch_server
 
 
@@ -64,15 +64,22 @@ Describe = Callable[[Sequence[Path]], list[BenchmarkSpec]]
 
 @pytest.fixture(scope="session")
 def told() -> Describe:
-    """Descriptions of programs; each shipped one is asked once for all tests in here."""
+    """Descriptions of programs; each shipped one, and each that every desk has, is asked once for
+    all tests in here."""
     ask, shipped = catalog.describe_all, places.shipped_folder("benchmarks")
-    known: dict[Path, BenchmarkSpec] = {}
+    known: dict[str, BenchmarkSpec] = {}
+
+    def key(file: Path) -> str:
+        """What its description depends on; empty if it is another program in each test."""
+        ours = PROGRAMS.get(file.name, "")
+        return str(file) if file.parent == shipped else ours * (file.read_text() == ours)
 
     def told(files: Sequence[Path]) -> list[BenchmarkSpec]:
-        unknown = [file for file in files if file not in known]
+        keys = {file: key(file) for file in files}
+        unknown = [file for file in files if keys[file] not in known]
         fresh = dict(zip(unknown, ask(unknown), strict=True))
-        known.update((file, spec) for file, spec in fresh.items() if file.parent == shipped)
-        return [known.get(file) or fresh[file] for file in files]
+        known.update((keys[file], spec) for file, spec in fresh.items() if keys[file])
+        return [fresh[file] if file in fresh else known[keys[file]] for file in files]
 
     return told
 

@@ -79,6 +79,9 @@ print(json.dumps({
 '''
 
 
+PROGRAMS = {"flow.sh": FLOW, "spin.py": SPIN}  # of every desk
+
+
 @cache
 def validator(kind: str) -> Draft202012Validator:
     return Draft202012Validator(schemas()[kind])
@@ -120,8 +123,8 @@ class Desk:
         self.home = folder / "home"
         self.programs = folder / "programs"
         self.programs.mkdir()
-        self.program("flow.sh", FLOW)
-        self.program("spin.py", SPIN)
+        for name, text in PROGRAMS.items():
+            self.program(name, text)
         self.pace = folder / "pace"
         self.pace.write_text("100, 101, 99, 100\n")
         self.log = folder / "log"
