@@ -39,7 +39,7 @@ JOIN_DEADLINE_S = 120.0  # a scheduler may take a minute to find the node free, 
 STARTING_AT_ONCE = 64  # processes of ssh or srun
 TOO_BUSY = re.compile(  # to answer now: slurmctld with many at once, or sshd (MaxStartups)
     "Socket timed out|Communication connection failure|Unable to contact slurm controller"
-    "|kex_exchange_identification|Connection (reset|closed|timed out)"
+    "|kex_exchange_identification|Connection (reset|closed) by"
 )
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
 DRIVER = "(driver)"  # no node's name
