@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -101,10 +102,7 @@ def refuse_changed(connection: sa.Connection, cluster: str, *kinds: Kind) -> Non
     Both are read by one statement: between two, another process may write, and what is sound would
     look damaged."""
     for kind in kinds:
-        there = _there(kind, cluster).subquery()
-        query = sa.select(ROW_COUNTS.c.rows, ROW_COUNTS.c.total, there.c.number, there.c.sum)
-        query = query.join_from(ROW_COUNTS.table, there, sa.true())
-        count = connection.execute(query.where(_row_count_clause(kind, cluster))).one_or_none()
+        count = connection.execute(_both_counts(kind), {"cluster": cluster}).one_or_none()
         if count and (count.rows, count.total) != (int(count.number), int(count.sum)):
             raise Damage(
                 f'{kind.table.name} of cluster "{cluster}": {count.number} rows are there, expected'
@@ -112,7 +110,18 @@ def refuse_changed(connection: sa.Connection, cluster: str, *kinds: Kind) -> Non
             )
 
 
-def _row_count_clause(kind: Kind, cluster: str) -> sa.ColumnElement[bool]:
+@cache
+def _both_counts(kind: Kind) -> sa.Select[tuple[int, int, int, int]]:
+    """Select what is there beside what was written, of a cluster that is named at each execution:
+    to build it takes longer than to ask a small history."""
+    cluster: sa.BindParameter[str] = sa.bindparam("cluster")
+    there = _there(kind, cluster).subquery()
+    query = sa.select(ROW_COUNTS.c.rows, ROW_COUNTS.c.total, there.c.number, there.c.sum)
+    query = query.join_from(ROW_COUNTS.table, there, sa.true())
+    return query.where(_row_count_clause(kind, cluster))
+
+
+def _row_count_clause(kind: Kind, cluster: str | sa.BindParameter[str]) -> sa.ColumnElement[bool]:
     return (ROW_COUNTS.c.name == kind.table.name) & (ROW_COUNTS.c.cluster == cluster)
 
 
@@ -121,7 +130,7 @@ def _count(connection: sa.Connection, kind: Kind, cluster: str) -> RowCount:
     return RowCount(name=kind.table.name, cluster=cluster, rows=int(rows), total=int(total))
 
 
-def _there(kind: Kind, cluster: str) -> sa.Select[tuple[Any, Any]]:
+def _there(kind: Kind, cluster: str | sa.BindParameter[str]) -> sa.Select[tuple[Any, Any]]:
     checksum = kind.c.checksum
     upper = checksum.op(">>")(sa.literal_column("32"))
     short = sa.func.coalesce(sa.func.sum(upper), 0)

@@ -70,7 +70,7 @@ def told() -> Describe:
     known: dict[str, BenchmarkSpec] = {}
 
     def key(file: Path) -> str:
-        """What its description depends on; empty if it is another program in each test."""
+        """Return what its description depends on; empty if each test may write another."""
         ours = PROGRAMS.get(file.name, "")
         return str(file) if file.parent == shipped else ours * (file.read_text() == ours)
 
