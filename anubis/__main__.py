@@ -1,5 +1,29 @@
-"""`python -m anubis`, if the command is not on the path."""
+"""The command, from its first instant: what ends it while it still loads is no verdict either."""
 
-from anubis.cli.main import main
+import sys
+import traceback
 
-main()
+NO_VERDICT = 2  # Python itself ends with 1, which says "defective" here
+
+
+def main() -> None:
+    try:
+        from anubis.cli.main import main as begin
+
+        begin()
+    except KeyboardInterrupt:
+        _fail("interrupted")
+    except MemoryError:
+        _fail("out of memory while it was loaded: free some memory, or allow more (ulimit -v)")
+    except Exception:
+        traceback.print_exc()
+        _fail("it could not be loaded, see above: install it again")
+
+
+def _fail(reason: str) -> None:
+    print(f"anubis: error: {reason}", file=sys.stderr)
+    sys.exit(NO_VERDICT)
+
+
+if __name__ == "__main__":
+    main()

@@ -31,6 +31,7 @@ from anubis.cli.doctor import doctor
 from anubis.cli.entries import Family, Leaf, Verbs
 from anubis.cli.gate import gate
 from anubis.cli.keep import TellCommand, actions, keep, tell
+from anubis.cli.machine_trouble import machine_sentence
 from anubis.cli.measure import accept, locate, scan, validate
 from anubis.cli.nodes import nodes
 from anubis.cli.outlets import HELP, check_answer, open_outlets
@@ -133,12 +134,11 @@ def run() -> int:
             check_answer()
     except AnubisError as error:
         return fail(str(error), error.exit_code)
-    except PermissionError as error:  # on a file or a folder that some verb only looks for
-        reason = "this user may not look there; name another place, or ask its owner"
-        return fail(f'"{error.filename}": {str(error.strerror).lower()}: {reason}', 2)
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's usage errors; it keeps their class private
             return fail(usage_sentence(error), MISUSED)
+        if sentence := machine_sentence(error):
+            return fail(sentence, 2)
         traceback.print_exc()
         return fail("this is a bug in Anubis, and no verdict; please report the lines above", 2)
     return fail("interrupted", 2) if code == INTERRUPTED else code or 0

@@ -93,6 +93,7 @@ def styled_stream(stream: TextIO) -> TextIO:
 def open_outlets() -> None:
     """Replace stdout and stderr; a sign that a terminal lacks becomes the nearest letter."""
     codecs.register_error("nearest", _nearest)
+    _open_closed()
     sys.stdout.flush()
     sys.stderr = Outlet(
         sys.stderr.buffer, encoding=sys.stderr.encoding, errors="nearest", line_buffering=True
@@ -105,6 +106,20 @@ def open_outlets() -> None:
     )
     if not HELP.isdisjoint(sys.argv[1:]) or not sys.argv[1:]:
         sys.stdout.write = sys.stdout.write_styled  # type: ignore[method-assign] # all is our own
+
+
+def _open_closed() -> None:
+    """Send to nowhere what was closed (`>&-`). Otherwise the next file to be opened, such as the
+    history, gets its number and all that is printed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            stream = os.fdopen(number, "w" if number else "r", closefd=False)
+            for alias in (
+                name,
+                f"__{name}__",
+            ):  # the second keeps it open when the first is replaced
+                setattr(sys, alias, stream)
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from anubis.cli.remarks import say
 from anubis.core.errors import OutputError, UsageError
+from anubis.text.files import write_whole
 
 if TYPE_CHECKING:
     from anubis.report.junit import JUnitSuite
@@ -27,6 +28,8 @@ def check_page(path: Path | None, option: str = "--html") -> None:
         raise UsageError(
             f'{option} "{path}": "{folder}" is not a folder that this user can write to'
         )
+    if path.exists() and not os.access(path, os.W_OK):
+        raise UsageError(f'{option} "{path}" is there, and this user may not change it')
 
 
 def write_page(page: str, path: Path) -> None:
@@ -42,10 +45,11 @@ def write_junit(name: str, suites: Iterable[JUnitSuite], path: Path) -> None:
 
 
 def write_file(text: str, path: Path, kind: str) -> None:
+    """Write the whole file or nothing, and keep an earlier one until then. A pipe or a device gets
+    the text as it is."""
+    if not (path.is_relative_to("/dev") or (path.exists() and not path.is_file())):
+        return write_whole(path.resolve(), text.encode(), OutputError, f"the {kind}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        if path.is_file():  # half a report helps nobody, and fills the disk of the history
-            path.unlink(missing_ok=True)
         raise OutputError(f'cannot write the {kind} "{path}": {error.strerror}') from None

@@ -7,14 +7,15 @@ programs that read nothing else when they describe themselves belong here: the s
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+from anubis.core.errors import ConfigError
 from anubis.text import places
+from anubis.text.files import write_whole
 
 
 def load(digest: str) -> dict[str, str]:
@@ -28,12 +29,9 @@ def load(digest: str) -> dict[str, str]:
 
 def keep(digest: str, texts: Mapping[str, str]) -> None:
     """Write the whole cache or nothing. If the home cannot be written, only time is lost."""
-    place = places.descriptions()
-    beside = place.with_name(f".{place.name}.{os.getpid()}")
-    with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps({"by": digest, "texts": texts}), encoding="utf-8")
-        beside.replace(place)
+    data = json.dumps({"by": digest, "texts": texts}).encode()
+    with suppress(ConfigError):
+        write_whole(places.descriptions(), data, ConfigError, "the descriptions of programs")
 
 
 def digest_of(folder: Path) -> str:

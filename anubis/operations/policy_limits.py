@@ -19,6 +19,7 @@ from anubis.core.records import CriteriaSet, Criterion, MetricAlpha, Policy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.judge import CriteriaComparison, compare_sets
 from anubis.operations.yaml_edits import add_alphas, line_of
+from anubis.text.files import put_in_place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ def write_policy(adoption: Adoption, path: Path) -> None:
                 f'the text of "{adoption.source}" cannot be changed; put this under "alphas":\n'
                 + "\n".join(map(line_of, adoption.rules))
             )
-        draft.replace(path)
+        put_in_place(draft, path)
     except OSError as error:
         raise OutputError(f'cannot write the policy "{path}": {error.strerror}') from None
     finally:

@@ -17,6 +17,7 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import finished_campaign
 from anubis.operations.requests import TuneRequest
 from anubis.operations.yaml_edits import retune, snippet
+from anubis.text.files import put_in_place
 
 STEPS = ("steps", "samples")  # names of the parameter in programs; the first declared one is used
 WARMUP = "warmup"
@@ -118,7 +119,7 @@ def write_suite(tuning: Tuning, path: Path, suite: str | None = None) -> None:
                 f'the entry cannot be changed in the text of "{source}"; put this into it: '
                 + snippet(entry.parameters)
             )
-        draft.replace(path)
+        put_in_place(draft, path)
     except OSError as error:
         raise OutputError(f'cannot write the suite "{path}": {error.strerror}') from None
     finally:

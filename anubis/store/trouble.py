@@ -43,6 +43,7 @@ ADVICE = (
         "idle-in-transaction",
         "it stood still too long, and nothing was changed: run again on a less busy machine",
     ),
+    ("resolve host", "correct the host in the URL, or enter it into DNS or /etc/hosts"),
     ("connection", "expected a PostgreSQL server there: check that it runs and can be reached"),
     ("file exists", "expected a folder there: correct $ANUBIS_HOME"),
     ("not a directory", "expected a folder there: correct $ANUBIS_HOME"),

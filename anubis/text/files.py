@@ -10,12 +10,14 @@ import gzip
 import io
 import json
 import re
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import IO, Any, cast
 
 from anubis.core.errors import AnubisError
@@ -172,19 +174,35 @@ def read_text(path: Path, error: ErrorType, named: str = "", limit: int = MOST_B
 
 
 def write_whole(path: Path, data: bytes, error: ErrorType, named: str) -> None:
-    """Write the whole file or nothing: a full disk must not cut off the existing one. In a folder
-    that others may write to, a planted file or link with the temporary name is never followed."""
-    beside = path.with_name(f".{path.name}.new")
+    with whole_file(path, error, named) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_file(path: Path, error: ErrorType, named: str) -> Iterator[IO[bytes]]:
+    """Write the whole file or nothing: a full disk or Ctrl-C must not cut off the existing one. The
+    draft has a name of its own: of two writers the later one wins, and no planted link is
+    followed."""
+    draft = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.unlink(missing_ok=True)
-        with beside.open("xb") as file:  # a link there, too, is an error
-            file.write(data)
-        beside.replace(path)
+        with NamedTemporaryFile(prefix=".anubis-", dir=path.parent, delete=False) as file:
+            draft = Path(file.name)
+            yield cast(IO[bytes], file)
+        put_in_place(draft, path)
     except OSError as cause:
-        with suppress(OSError):
-            beside.unlink()
-        raise error(f'cannot write {named} "{path}": {cause.strerror}') from None
+        raise error(f'cannot write {named} "{path}": {cause.strerror or cause}') from None
+    finally:
+        if draft:
+            with suppress(OSError):
+                draft.unlink()
+
+
+def put_in_place(draft: Path, path: Path) -> None:
+    """Replace a file by its draft. Whoever could read the file can read the new one too."""
+    with suppress(FileNotFoundError):
+        draft.chmod(stat.S_IMODE(path.stat().st_mode))
+    draft.replace(path)
 
 
 # --- JSON ----------------------------------------------------------------------------------

@@ -24,8 +24,9 @@ def home() -> Path:
     place = Path(chosen) if chosen else Path(data) / "anubis"
     try:
         return place.expanduser()
-    except RuntimeError as error:
-        raise UsageError(f'no place for the state in "{place}": {error}; set ANUBIS_HOME') from None
+    except RuntimeError:
+        reason = "this user has no home; set ANUBIS_HOME"
+        raise UsageError(f'no place for the state in "{place}": {reason}') from None
 
 
 def criteria() -> Path:

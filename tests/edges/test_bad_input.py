@@ -9,6 +9,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -22,7 +23,7 @@ from anubis.core.errors import AnubisError, CatalogError
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.reach.executors.start_settings import PodSettings
 from anubis.reach.orchestrators.orchestrator import settings_kinds
-from tests.edges.desk import ANUBIS, FLOW, NO_VERDICT, Desk, Done
+from tests.edges.desk import ANUBIS, FLOW, NO_VERDICT, ROOT, Desk, Done
 from tests.patience import LIMIT_S, eventually
 
 
@@ -529,6 +530,53 @@ def test_an_answer_that_cannot_be_written_is_no_verdict(desk):
         2,
         "anubis: error: cannot write the answer to stdout: No space left on device\n",
     )
+
+
+def test_a_place_that_the_machine_refuses_is_one_line_and_no_bug(near, monkeypatch):
+    done = near.run("demo", "--folder", str(near.pace / "demo"))
+    assert_refused(done, "a part of it is a file", str(near.pace))
+    done = near.run("demo", "--folder", str(near.folder / ("x" * 300)))
+    assert_refused(done, "name it shorter")
+    (near.folder / "gone").mkdir()
+    monkeypatch.chdir(near.folder / "gone")
+    Path("../gone").rmdir()
+    done = near.run("accept", "--cluster", "simulated", "--html", "page.html")
+    assert_refused(done, "the folder in which this was started is gone")
+
+
+@pytest.mark.parametrize("trouble", ["KeyboardInterrupt", "MemoryError", "ImportError"])
+def test_what_ends_the_command_while_it_loads_is_no_verdict(trouble):
+    """Python would end with 1, which says "defective" here."""
+    script = (
+        "import sys, importlib.abc as abc\n"
+        "class Trouble(abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, *rest):\n"
+        f"        if name == 'anubis.cli': raise {trouble}\n"
+        "sys.meta_path.insert(0, Trouble())\n"
+        "from anubis.__main__ import main; main()"
+    )
+    around = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=around,
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1][:15]) == (2, "anubis: error: ")
+
+
+def test_what_is_closed_is_not_written_to_and_costs_no_answer(desk):
+    closed = 'exec "$@" >&- 2>&- <&-'
+    words = ["sh", "-c", closed, "sh", *ANUBIS, "token", "list"]
+    done = subprocess.run(words, env=desk.environment, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0
+    assert desk.history.read_bytes()[:6] == b"SQLite"
+
+
+def test_a_terminal_of_no_columns_gets_the_answer_all_the_same(near, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "flow" in near.ask("bench", "list").out
 
 
 @pytest.mark.parametrize("form", [["--json"], []])  # rich writes the second

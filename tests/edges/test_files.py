@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anubis.core.errors import HostlistError, RiskError, StoreError, UsageError
+from anubis.core.errors import HostlistError, OutputError, RiskError, StoreError, UsageError
 from anubis.models.risk import risk_files as risk_files
 from anubis.readers.topology import slurm
 from anubis.store.claims import acting_lock
@@ -24,6 +24,7 @@ from anubis.text.files import (
     parse_yaml,
     read_bytes,
     read_text,
+    whole_file,
     write_whole,
 )
 from anubis.text.tables import open_table
@@ -156,6 +157,22 @@ def test_a_topology_of_one_long_word_is_read_as_fast_as_any():
 
 def _give_up(*_: object) -> None:
     raise TimeoutError("20 s of processor time for half a megabyte")
+
+
+@pytest.mark.parametrize("trouble", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_what_ends_a_writer_leaves_the_earlier_file_and_nothing_beside_it(tmp_path: Path, trouble):
+    file = tmp_path / "page.html"
+    file.write_text("earlier")
+    file.chmod(0o644)
+    with (
+        pytest.raises((OutputError, KeyboardInterrupt)),
+        whole_file(file, OutputError, "it") as new,
+    ):
+        new.write(b"half of it")
+        raise trouble
+    assert (file.read_text(), [*tmp_path.iterdir()]) == ("earlier", [file])
+    write_whole(file, b"later", OutputError, "it")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("later", 0o644)
 
 
 def test_a_link_that_somebody_planted_beside_a_file_is_not_followed(tmp_path: Path):

@@ -182,5 +182,6 @@ def test_nodes_that_a_recording_has_not_are_refused_or_said(read):
 def test_a_file_that_is_not_there_and_a_place_that_cannot_be_written_are_said(tmp_path):
     with pytest.raises(TelemetryError, match="cannot read"):
         read_recording(tmp_path / "none.csv", SETTINGS, NAMES)
+    (tmp_path / "file").touch()
     with pytest.raises(TelemetryError, match="cannot write"):
-        write_recording(made(), tmp_path / "no" / "folder.parquet")
+        write_recording(made(), tmp_path / "file" / "recording.parquet")

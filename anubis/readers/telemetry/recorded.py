@@ -12,7 +12,7 @@ import io
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -99,25 +99,17 @@ def write_recording(telemetry: Telemetry, path: Path) -> None:
     for metric, values in zip(telemetry.metrics, telemetry.values, strict=True):
         columns[metric.name] = pa.array(values.reshape(rows), from_pandas=True)
     table = pa.table(columns)
-    try:
-        if path.name.endswith((".csv", ".csv.gz")):
-            table = table.set_column(1, "node", table["node"].cast(pa.string()))
-            with _writable(path) as file:
-                csv.write_csv(table, file)
-        else:
-            parquet.write_table(table, path, compression="zstd", use_dictionary=["node", "time"])
-    except OSError as cause:
-        raise TelemetryError(f'cannot write "{path}": {cause.strerror or cause}') from None
+    with files.whole_file(path, TelemetryError, "the recording") as file:
+        if not path.name.endswith((".csv", ".csv.gz")):
+            parquet.write_table(table, file, compression="zstd", use_dictionary=["node", "time"])
+            return
+        table = table.set_column(1, "node", table["node"].cast(pa.string()))
+        with _packed(file) if path.name.endswith(".gz") else nullcontext(file) as text:
+            csv.write_csv(table, text)
 
 
-@contextmanager
-def _writable(path: Path) -> Iterator[IO[bytes]]:
-    with path.open("wb") as plain:
-        if path.name.endswith(".gz"):
-            with gzip.GzipFile(fileobj=plain, mode="wb", compresslevel=5, mtime=0) as packed:
-                yield cast(IO[bytes], packed)
-        else:
-            yield plain
+def _packed(file: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.GzipFile("", "wb", fileobj=file, compresslevel=5, mtime=0))
 
 
 # --- which kind of file ----------------------------------------------------------------------
