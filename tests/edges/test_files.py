@@ -164,15 +164,17 @@ def test_what_ends_a_writer_leaves_the_earlier_file_and_nothing_beside_it(tmp_pa
     file = tmp_path / "page.html"
     file.write_text("earlier")
     file.chmod(0o644)
-    with (
-        pytest.raises((OutputError, KeyboardInterrupt)),
-        whole_file(file, OutputError, "it") as new,
-    ):
-        new.write(b"half of it")
-        raise trouble
+    with pytest.raises((OutputError, KeyboardInterrupt)):
+        _write_half(file, trouble)
     assert (file.read_text(), [*tmp_path.iterdir()]) == ("earlier", [file])
     write_whole(file, b"later", OutputError, "it")
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("later", 0o644)
+
+
+def _write_half(file: Path, trouble: BaseException) -> None:
+    with whole_file(file, OutputError, "it") as new:
+        new.write(b"half of it")
+        raise trouble
 
 
 def test_a_link_that_somebody_planted_beside_a_file_is_not_followed(tmp_path: Path):
