@@ -199,9 +199,6 @@ def _chosen_parameters(planned: Plan, entry: PlannedEntry) -> str:
 def _notes(view: CampaignView) -> list[str]:
     """Notes that a reader needs to read the table rightly."""
     notes = [f"left out: {sentence}" for sentence in view.campaign.plan.left_out]
-    if view.campaign.kind.learns and len(view.campaign.plan.nodes) == 1:
-        notes.append(
-            "these criteria were learned from repeats on this machine and describe it alone: "
-            "they can show that it changes, not that it is as good as other machines."
-        )
+    if view.campaign.kind.learns:
+        notes.append(f"{view.caveat}.")
     return notes

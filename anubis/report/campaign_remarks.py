@@ -1,5 +1,5 @@
-"""Remarks on a campaign that ended: what its policy left out, what ran again, what other programs
-cost it, and which settings are to be made."""
+"""Remarks on a campaign that ended: what its policy left out, what ran again, what its criteria do
+not show, and which settings are to be made."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from anubis.text.wording import quantity
 LOADED = 0.1  # of a program's time: nodes that are twice as bad as alpha allows pass then
 
 
-def remarks_on(view: CampaignView) -> Iterator[str]:
-    """Sentences for the person who began the campaign."""
+def remarks_on(view: CampaignView, *, is_by_itself: bool) -> Iterator[str]:
+    """Sentences for the person who began the campaign. `is_by_itself`: its criteria were learned
+    from its own measurements."""
     if view.campaign.policy.stop_early:
         yield from _spared(view)
     yield from _second_looks(view)
-    yield from _lax_criteria(view)
+    if is_by_itself:
+        yield from _lax_criteria(view)
+        if not view.campaign.kind.learns:  # else the answer and the page have this note
+            yield view.caveat
     yield from _advice(view)
 
 
@@ -61,8 +65,6 @@ def _second_looks(view: CampaignView) -> Iterator[str]:
 
 def _lax_criteria(view: CampaignView) -> Iterator[str]:
     """A sentence on criteria that were learned while other programs used the nodes."""
-    if not view.campaign.kind.learns:
-        return
     shares = mean_shares(view.executions)
     loaded = sorted(name for name, share in shares.items() if share >= LOADED)
     if loaded:

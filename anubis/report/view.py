@@ -77,6 +77,20 @@ class CampaignView:
         )
 
     @property
+    def caveat(self) -> str:
+        """Return what criteria that were learned from these very nodes cannot show."""
+        nodes = len(self.campaign.plan.nodes)
+        if nodes == 1:
+            return (
+                "these criteria were learned from repeats on this machine and describe it alone: "
+                "they can show that it changes, not that it is as good as other machines"
+            )
+        return (
+            f"these criteria were learned from these {nodes:,} nodes: a loss that half of them or"
+            " more share does not show, so compare the medians with what the hardware should reach"
+        )
+
+    @property
     def duration_s(self) -> float:
         """Time until it finished or, if it was cut short, until its last execution ended."""
         begin, end = self.campaign.created_at, self.campaign.finished_at

@@ -86,11 +86,11 @@ def test_criteria_that_were_learned_beside_other_programs_are_said_to_be_lax(
         for s in steps(PLAN, 0, {node.name for node in PLAN.nodes})
     ]
     assert mean_shares(taught) == {"compute": pytest.approx(taken)}
-    kind, policy = SimpleNamespace(learns=learns), SimpleNamespace(stop_early=False)
+    assessment = assessed(taught, taught)
+    kind, policy = SimpleNamespace(learns=True), SimpleNamespace(stop_early=False)
     campaign = SimpleNamespace(kind=kind, policy=policy)
-    assessment = SimpleNamespace(batch_verdicts=())
     view = SimpleNamespace(campaign=campaign, executions=taught, assessment=assessment)
-    said = [*remarks_on(view)]
+    said = [*remarks_on(view, is_by_itself=learns)]
     assert [("compute up to 50% of the time" in sentence) for sentence in said] == [True] * is_told
 
 
