@@ -99,7 +99,10 @@ def prepare_demo(home: Path) -> None:
     removed; any other folder is refused."""
     if home.exists():
         _remove_earlier(home)
-    home.mkdir(mode=0o700, parents=True)
+    try:
+        home.mkdir(mode=0o700, parents=True)
+    except OSError as cause:
+        raise UsageError(f'cannot make "{home}": {cause.strerror}') from None
     (home / MARK).touch()
     _write_slow_job(home / "slow-job.csv")
     _write_hanging_job(home / "hanging-job")

@@ -47,6 +47,12 @@ def test_what_is_no_demonstration_is_never_removed(near, name):
     assert (near.folder / "full/mine.txt").read_text() == (near.folder / "file").read_text()
 
 
+def test_a_folder_that_cannot_be_made_is_one_sentence(near):
+    near.write("file", "work")
+    done = near.run("demo", "--folder", "file/within")
+    assert (done.code, "cannot make" in done.err, done.err.count("\n")) == (64, True, 1)
+
+
 def test_an_earlier_one_makes_room_for_the_next(tmp_path):
     home = tmp_path / "a folder with spaces"
     demo.prepare_demo(home)
