@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from secrets import token_hex
 from typing import IO, Any, cast
 
 from anubis.core.errors import AnubisError
@@ -183,19 +183,17 @@ def whole_file(path: Path, error: ErrorType, named: str) -> Iterator[IO[bytes]]:
     """Write the whole file or nothing: a full disk or Ctrl-C must not cut off the existing one. The
     draft has a name of its own: of two writers the later one wins, and no planted link is
     followed."""
-    draft = None
+    draft = path.with_name(f".anubis-{token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(prefix=".anubis-", dir=path.parent, delete=False) as file:
-            draft = Path(file.name)
-            yield cast(IO[bytes], file)
+        with draft.open("xb") as file:  # with the rights that this user's new files have
+            yield file
         put_in_place(draft, path)
     except OSError as cause:
         raise error(f'cannot write {named} "{path}": {cause.strerror or cause}') from None
     finally:
-        if draft:
-            with suppress(OSError):
-                draft.unlink()
+        with suppress(OSError):
+            draft.unlink()
 
 
 def put_in_place(draft: Path, path: Path) -> None:

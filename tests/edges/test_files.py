@@ -169,6 +169,10 @@ def test_what_ends_a_writer_leaves_the_earlier_file_and_nothing_beside_it(tmp_pa
     assert (file.read_text(), [*tmp_path.iterdir()]) == ("earlier", [file])
     write_whole(file, b"later", OutputError, "it")
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("later", 0o644)
+    like_any, new = tmp_path / "any", tmp_path / "new"
+    like_any.touch()
+    write_whole(new, b"first", OutputError, "it")
+    assert new.stat().st_mode == like_any.stat().st_mode, "others may read what is new as well"
 
 
 def _write_half(file: Path, trouble: BaseException) -> None:
