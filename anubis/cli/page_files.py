@@ -14,6 +14,8 @@ from anubis.text.files import write_whole
 if TYPE_CHECKING:
     from anubis.report.junit import JUnitSuite
 
+STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")  # /dev/stdout may lead to somebody else's file
+
 
 def check_page(path: Path | None, option: str = "--html") -> None:
     """Refuse a file that could not be written afterwards, before minutes of work."""
@@ -45,9 +47,10 @@ def write_junit(name: str, suites: Iterable[JUnitSuite], path: Path) -> None:
 
 
 def write_file(text: str, path: Path, kind: str) -> None:
-    """Write the whole file or nothing, and keep an earlier one until then. A pipe or a device gets
-    the text as it is."""
-    if not (path.is_relative_to("/dev") or (path.exists() and not path.is_file())):
+    """Write the whole file or nothing, and keep an earlier one until then. A pipe, a device or a
+    stream of this process gets the text as it is."""
+    is_stream = str(path.parent) in STREAMS or (path.exists() and not path.is_file())
+    if not is_stream:
         return write_whole(path.resolve(), text.encode(), OutputError, f"the {kind}")
     try:
         path.write_text(text, encoding="utf-8")
