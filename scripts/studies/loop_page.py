@@ -90,25 +90,21 @@ is lost whole until its own time-out ends it: {timeout:.0f} minutes by PyTorch's
 
 ## How often that was so
 
-Four runs on 24 November 2026, beside other work on the same two cores (load 11 to 33), are no
-rate. One, this, was wholly as expected. In one, two sound hosts were drained as well: `gemm`
-found a fourth of their steps half as fast, twice, because other programs had the processor. In
-one, whose policy was laxer for that reason (`calibrated: false`, since taken back), the host with
-half of its peers' processor was suspected five times, passed its test each time, and stayed. In
-the last, two sound hosts were drained for the same reason as above, so the breaker opened and a
-slow host got no replacement; an idle host was suspected by what it showed before its job began.
-A fifth run, on 28 November with nothing else planned on the machine (load 4 to 6), was as expected
-but for one thing: the host with half of its peers' processor passed the one test that was chosen
-for it, and stayed. Since then a node that is suspected again has to pass all tests.
+Of thirteen runs until 29 November 2026, this one of the 24th was wholly as expected, and one of the
+29th but for a test that still ran at its end, for which the play now waits. The others showed
+faults of the product or of this play, and each is mended or stated:
 
-Four more runs on that evening were ended once something was not as expected, and showed two faults,
-which are mended. A sound host that had its processors for a part of its runs was called defective,
-as its other steps were slow beside these, though not beside the fleet's; this was also behind the
-sound hosts above. One known defect made the Selector sure that the test which found it finds all,
-so the slow host had to pass that one only. In the last run, with both mended, no sound host was
-drained for a defect, and the slow host did not pass: `gemm` found it 80 % slower, but other hosts
-had the processors of this machine at the time, so the answer was unknown. It was tested again, for
-which the play does not wait. Three runs in a row that are as expected are still to come.
+- Beside other work (load 11 to 33) sound hosts were drained: other programs had their processors.
+  What others took is now given back, and the answer is unknown.
+- A host that had its processors for a part of its runs was called defective, as its other steps
+  were slow beside these. A run that is faster than the fleet is now compared with the fleet.
+- The slow host passed the one test that was chosen for it, and stayed. A node that is suspected
+  again now has to pass all tests, and one known defect no longer makes the Selector sure.
+- Four hosts did not come up, as slurmctld was too busy to answer. They are now asked once more.
+- The slow host was unknown in each test, as the job that was put back had this machine's
+  processors again. The suspicion was given up after three tests. A test without an answer is
+  repeated after a pause that doubles: 40 s here, ten minutes by default. With 5 s, three tests met
+  the same job.
 
 ## Step by step
 

@@ -60,7 +60,7 @@ out_of_job: 0.5
 tested_at_once: 1.0
 spares: {bed: 1}
 check_limit_s: 0
-pause_s: 5
+pause_s: 40
 resent_s: 15
 watch: loop
 diagnose: loop
