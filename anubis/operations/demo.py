@@ -101,7 +101,7 @@ def prepare_demo(home: Path) -> None:
         _remove_earlier(home)
     try:
         home.mkdir(mode=0o700, parents=True)
-    except OSError as cause:
+    except FileNotFoundError as cause:  # as below /proc
         raise UsageError(f'cannot make "{home}": {cause.strerror}') from None
     (home / MARK).touch()
     _write_slow_job(home / "slow-job.csv")

@@ -48,8 +48,7 @@ def test_what_is_no_demonstration_is_never_removed(near, name):
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(near):
-    near.write("file", "work")
-    done = near.run("demo", "--folder", "file/within")
+    done = near.run("demo", "--folder", "/proc/no-place")
     assert (done.code, "cannot make" in done.err, done.err.count("\n")) == (64, True, 1)
 
 
