@@ -101,10 +101,10 @@ faults of the product or of this play, and each is mended or stated:
 - The slow host passed the one test that was chosen for it, and stayed. A node that is suspected
   again now has to pass all tests, and one known defect no longer makes the Selector sure.
 - Four hosts did not come up, as slurmctld was too busy to answer. They are now asked once more.
-- The slow host was unknown in each test, as other work had this machine's processors: the job that
-  was put back, or the site itself, whose eight hosts share two cores. A test without an answer is
-  repeated after a pause that doubles: 40 s here, ten minutes by default. This still ended the last
-  run.
+- The slow host was unknown in each test, as other programs had this machine's processors: the job
+  that was put back, the site itself, whose eight hosts share two cores, and work beside the play.
+  How much each took is not known: all runs of the 29th but the first were disturbed by such work.
+  A test without an answer is repeated after a pause that doubles: 40 s here, ten minutes by default.
 
 Three runs in a row that are as expected are still to come.
 
