@@ -511,15 +511,15 @@ class Busy(Head):
 
 
 @pytest.mark.parametrize(
-    ("words", "asked"),
+    ("by", "words", "asked"),
     [
-        ("srun: error: Unable to create step: Socket timed out on send/recv operation", 2),
-        ("kex_exchange_identification: Connection closed by remote host", 2),
-        ("root@n1: Permission denied (publickey)", 1),
+        ("slurm", "srun: error: Unable to create step: Socket timed out on send/recv operation", 2),
+        ("ssh", "kex_exchange_identification: Connection closed by remote host", 2),
+        ("ssh", "root@n1: Permission denied (publickey)", 1),
     ],
 )
 def test_a_node_is_asked_once_more_if_the_way_to_it_was_only_too_busy(
-    monkeypatch: pytest.MonkeyPatch, words: str, asked: int
+    monkeypatch: pytest.MonkeyPatch, by: str, words: str, asked: int
 ) -> None:
     sent: list[str] = []
 
@@ -538,7 +538,7 @@ def test_a_node_is_asked_once_more_if_the_way_to_it_was_only_too_busy(
     monkeypatch.setattr(
         ray_start, "PipedCommand", lambda argv, order, files: Head(order, starts=True)
     )
-    start = RayStart(by="ssh", python=sys.executable, driver_address="127.0.0.1")
+    start = RayStart(by=by, python=sys.executable, driver_address="127.0.0.1")
     ray = ray_start.StartedRay(start, {"n1": start, "n2": start})
     while ray.is_gathering:
         ray.tend(())

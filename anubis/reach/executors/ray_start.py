@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import resource
 import secrets
 import shutil
@@ -30,6 +29,7 @@ from anubis.reach.executors.machine import free_port, port_range
 from anubis.reach.executors.ray_link import HEALTH_CHECKS, LONGEST_PARENT, OWN_CLUSTER, safe_place
 from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand, argv_here
 from anubis.reach.executors.start_settings import RayStart
+from anubis.reach.executors.start_ways import start_ways
 
 HEAD_TRIES = 3  # another may take the port that was free a moment ago
 HEAD_DEADLINE_S = 60.0  # on a machine whose cores are free
@@ -37,10 +37,6 @@ MOST_CROWDED = 10.0  # times the usual deadline: ten minutes at most
 ADDRESS_FILE = "ray_current_cluster"  # Ray's
 JOIN_DEADLINE_S = 120.0  # a scheduler may take a minute to find the node free, a cold disk another
 STARTING_AT_ONCE = 64  # processes of ssh or srun
-TOO_BUSY = re.compile(  # to answer now: slurmctld with many at once, or sshd (MaxStartups)
-    "Socket timed out|Communication connection failure|Unable to contact slurm controller"
-    "|kex_exchange_identification|Connection (reset|closed) by"
-)
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
 DRIVER = "(driver)"  # no node's name
 FOR_EVER_S = 1e8  # three years: Ray runs as long as the campaign
@@ -154,8 +150,10 @@ class StartedRay:
         self._remote_commands.append(remote_command)
 
     def _may_answer_later(self, name: str, remote_command: RemoteCommand) -> bool:
-        is_first = remote_command.has_ended and name not in self._asked_again
-        return is_first and TOO_BUSY.search(remote_command.last_words()) is not None
+        if name in self._asked_again or not remote_command.has_ended:
+            return False
+        too_busy = start_ways()[self._ways[name].by].too_busy
+        return too_busy.search(remote_command.last_words()) is not None
 
     def _give_up(self, name: str, remote_command: RemoteCommand) -> None:
         why = "Ray did not start on it"

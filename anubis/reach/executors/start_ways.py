@@ -33,6 +33,7 @@ class StartWay:
     advice: Mapping[str, str] = field(default_factory=dict)  # by words of the last output
     telling: re.Pattern[str] = NEVER  # lines that say more than those after them
     idle: re.Pattern[str] = NEVER  # lines that say nothing
+    too_busy: re.Pattern[str] = NEVER  # last words of a way that may answer a moment later
     job_variables: re.Pattern[str] = NEVER  # of a job in which the driver itself may run
     refused_nodes: Callable[[], frozenset[str]] | None = None  # idle, but this way starts nothing
 
@@ -59,6 +60,7 @@ BY_SSH = StartWay(
     argv=ssh_argv,
     host=ssh_host,
     trial=lambda start, node, command: ["ssh", *start.options, node, *command],
+    too_busy=re.compile("kex_exchange_identification|Connection (reset|closed) by"),  # MaxStartups
     limits={
         "memlock": '"* - memlock unlimited" in /etc/security/limits.d/',
         "nofile": '"* - nofile 65536" in /etc/security/limits.d/',

@@ -397,6 +397,9 @@ ORCHESTRATOR = OrchestratorKind(
     job_variable="SLURM_JOB_ID",
 )
 START = StartWay(
+    too_busy=re.compile(
+        "Socket timed out|Communication connection failure|Unable to contact slurm controller"
+    ),
     argv=srun_argv,
     trial=_trial,
     limits={
