@@ -104,7 +104,8 @@ faults of the product or of this play, and each is mended or stated:
 - The slow host was unknown in each test, as other programs had this machine's processors: the job
   that was put back, the site itself, whose eight hosts share two cores, and work beside the play.
   How much each took is not known: all runs of the 29th but the first were disturbed by such work.
-  A test without an answer is repeated after a pause that doubles: 40 s here, ten minutes by default.
+  A test without an answer is repeated after a pause that doubles: 40 s here, ten minutes by
+  default.
 
 Three runs in a row that are as expected are still to come.
 
