@@ -115,11 +115,8 @@ def _open_closed() -> None:
         if getattr(sys, name) is None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             stream = os.fdopen(number, "w" if number else "r", closefd=False)
-            for alias in (
-                name,
-                f"__{name}__",
-            ):  # the second keeps it open when the first is replaced
-                setattr(sys, alias, stream)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)  # keeps it open when the first is replaced
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:

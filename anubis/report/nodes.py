@@ -197,7 +197,7 @@ def _job(id: str, job: SeenJob, now: float) -> str:
 
 
 def _verdict(view: NodeView) -> str:
-    """The code stands beside it, in the reason."""
+    """Name the last judgement and its time. If it keeps the node out, the reason has its code."""
     return f"{view.last.judgement}, {moment(view.last.at)}" if view.last else "-"
 
 

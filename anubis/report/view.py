@@ -86,8 +86,8 @@ class CampaignView:
                 "they can show that it changes, not that it is as good as other machines"
             )
         return (
-            f"these criteria were learned from these {nodes:,} nodes: a loss that half of them or"
-            " more share does not show, so compare the medians with what the hardware should reach"
+            f"these criteria were learned from these {nodes:,} nodes and do not show a loss that"
+            " half of them share: compare the medians with what the hardware should reach"
         )
 
     @property

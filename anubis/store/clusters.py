@@ -169,8 +169,8 @@ def _names(connection: sa.Connection) -> list[str]:
 
 @cache
 def _is_anything_unnamed() -> sa.Select[tuple[bool]]:
-    """Build the question whether any table has a row without a cluster, once: to build and ask it
-    for each of two dozen tables took a tenth of a keeper's turn."""
+    """Build the question whether any table has a row without a cluster, once: to build it for
+    each of two dozen tables takes longer than to ask a small history."""
     tables = _tables_of_clusters()
     return sa.select(sa.or_(*(sa.exists().where(t.c.cluster == UNNAMED) for t in tables)))
 

@@ -100,6 +100,11 @@ def learn(times, **policy):
     )
 
 
+def learn_alone(counts, lengths):
+    """Learn from slow steps of which none is near to another."""
+    return learn_share(1.1, counts, lengths, groups=counts)
+
+
 def goodness(times):
     return medoid.Bundle.from_samples([1 / run for run in times])
 
@@ -253,9 +258,9 @@ def test_slow_steps_of_one_unit_that_come_together_are_correlated():
     """Groups of four, of which one step tells the other three."""
     rng = np.random.default_rng(47)
     lengths = np.full(500, 64)
-    learned = learn_share(1.1, 4 * rng.binomial(16, 0.05, 500), lengths)
+    learned = learn_alone(4 * rng.binomial(16, 0.05, 500), lengths)
     assert learned.correlation == pytest.approx(3 / 63, rel=0.25)
-    assert learn_share(1.1, rng.binomial(64, 0.05, 500), lengths).correlation == 0
+    assert learn_alone(rng.binomial(64, 0.05, 500), lengths).correlation == 0
 
 
 def test_groups_of_slow_steps_at_random_places_are_as_many_as_expected():
@@ -309,7 +314,7 @@ def test_a_share_is_learned_though_one_unit_in_eight_stalls(share):
     rng = np.random.default_rng(48)
     counts = rng.binomial(STEPS, share, 800)
     counts[:100] += 4
-    learned = learn_share(1.1, counts, np.full(800, STEPS))
+    learned = learn_alone(counts, np.full(800, STEPS))
     assert learned.share == pytest.approx(share, rel=0.25)
 
 

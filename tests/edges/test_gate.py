@@ -698,6 +698,16 @@ def test_a_node_that_was_lost_is_unknown_to_every_verb_until_it_answers(owing):
     assert (node["judgement"], node["owes"]) == ("healthy", "")
 
 
+def test_a_node_that_owes_an_answer_is_named_once_beside_one_that_is_out(owing):
+    out = "n1" if owing.lost != "n1" else "n2"
+    rows = owing.write("open.csv", f"node,category,start,end\n{out},gpu,2026-03-01,\n")
+    assert owing.run("history", "import", "incidents", str(rows)).code == 0
+    ask = ("gate", f"{out},{owing.lost}", "--duration", "24h", "--cluster", owing.well)
+    done = owing.ask(*ask, "--suite", owing.two, "--no-tests", "--json")
+    assert done.code == 1
+    assert done.summary["why"].count(owing.lost) == 1, done.summary["why"]
+
+
 def test_a_gate_first_lets_a_node_answer_what_it_owes(owing):
     where = ("--cluster", owing.well, "--suite", owing.two)
     done = owing.ask("gate", owing.lost, "--duration", "1m", *where, "--json")

@@ -225,7 +225,7 @@ def _count_groups(is_slow: Flags, units: medoid.Bundle) -> Ints:
     return np.bincount(unit[begins], minlength=len(units))
 
 
-def learn_share(times: float, counts: Ints, lengths: Ints, groups: Ints | None = None) -> SlowShare:
+def learn_share(times: float, counts: Ints, lengths: Ints, groups: Ints) -> SlowShare:
     """The share of slow steps of the usual units.
 
     At first, units with more slow steps than three quarters of the units have count as "at least so
@@ -235,11 +235,11 @@ def learn_share(times: float, counts: Ints, lengths: Ints, groups: Ints | None =
     those that were left out usual, and so on until nothing changes.
 
     `groups`: the number of groups of slow steps of each unit. If slow steps usually come in groups,
-    each group is one event. By default, each slow step is by itself.
+    each group is one event.
     """
     if not counts.any():
         return SlowShare(times=times, share=0.0, steps=int(lengths.sum()), correlation=0.0)
-    in_group = 1.0 if groups is None else _usual_group(counts, lengths, groups)
+    in_group = _usual_group(counts, lengths, groups)
     one_cause = (in_group - 1) / (float(lengths.mean()) - 1)
     share, usual = _share_of_most(counts / in_group, lengths / in_group), np.arange(0)
     correlation = one_cause
