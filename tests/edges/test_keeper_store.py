@@ -137,13 +137,13 @@ def test_who_stands_still_in_a_turn_keeps_the_others_waiting_for_so_long_only(se
 
 
 def test_a_turn_may_compute_for_longer_than_a_process_may_stand_still(server, monkeypatch):
-    monkeypatch.setattr(database, "STOOD_STILL", "1s")
+    monkeypatch.setattr(database, "STOOD_STILL", "3s")  # a busy machine may stop us for one
     monkeypatch.setattr(database, "SHOWS_LIFE_S", 0.01)
     with History.open(server.new_database()) as history:
         keeping = history.cluster("prod").keeping
         with keeping.turn("me") as turn:
             keeper = turn.keeper(POLICY)
-            time.sleep(1.5)
+            time.sleep(4)
             turn.end(keeper, turn.news(), 2.0)
         assert keeping.last_turn() == LastTurn(at=2.0, by="me")
 
