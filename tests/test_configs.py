@@ -28,7 +28,7 @@ from anubis.core.records import (
     Workload,
     canonical,
 )
-from anubis.core.watch.watch_policy import WatchPolicy
+from anubis.core.watch.watch_settings import WatchPolicy
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.lab.study.incidents import Category
 from anubis.lab.study.scenario import Jobs, RepairTimes, Scenario, Variations

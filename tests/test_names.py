@@ -108,7 +108,7 @@ SAME_CONCEPT = {
     *("adoption", "amounts", "attributes", "clusters", "coverage"),
     *("criteria", "decision", "diagnoses", "fleet", "history", "imports"),
     *("kinds", "kubernetes", "links", "maintenance", "nodes", "periodic_tasks"),
-    *("slurm", "stalls", "sweep", "tickets", "tokens", "track_records"),
+    *("slurm", "stalls", "sweep", "tickets", "tokens"),
     *("watch_rounds", "campaigns", "messages"),
 }
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import anubis
 from anubis.cli import showing
 from anubis.cli.options import AnswerForms, Beginning
+from anubis.cli.outlets import say
 from anubis.cli.page_files import write_file
-from anubis.cli.remarks import say
 from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
 from anubis.core.errors import AnubisError, OutputError
 from anubis.operations.campaigns import PlannedCampaign

@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from anubis.cli.remarks import say
+from anubis.cli.outlets import say
 from anubis.core.errors import AnubisError
 from anubis.text import places
 

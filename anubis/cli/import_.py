@@ -11,7 +11,7 @@ import typer
 
 import anubis
 from anubis.cli import answer, options
-from anubis.cli.remarks import say
+from anubis.cli.outlets import say
 from anubis.cli.terminal import Terminal
 from anubis.cli.verb import verb
 from anubis.operations.requests import (

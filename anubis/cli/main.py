@@ -34,8 +34,7 @@ from anubis.cli.keep import TellCommand, actions, keep, tell
 from anubis.cli.machine_trouble import machine_sentence
 from anubis.cli.measure import accept, locate, scan, validate
 from anubis.cli.nodes import nodes
-from anubis.cli.outlets import HELP, check_answer, open_outlets
-from anubis.cli.remarks import say
+from anubis.cli.outlets import HELP, check_answer, open_outlets, say
 from anubis.cli.report import report
 from anubis.cli.schema import schema
 from anubis.cli.serve import serve

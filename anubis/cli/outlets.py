@@ -1,6 +1,7 @@
 """Guard stdout and stderr: write out control characters, and survive a closed or full stream.
 
-typer and rich make exit code 1 of a closed pipe, and 1 means "defective" here.
+stdout belongs to the answer, so remarks for the person at the terminal go to stderr. typer and rich
+make exit code 1 of a closed pipe, and 1 means "defective" here.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import errno
 import io
 import os
 import sys
+from contextlib import suppress
 from typing import TextIO, cast
 
 from anubis.core.errors import OutputError
-from anubis.core.text import escape
+from anubis.core.text import escape, escape_line
 
 # substitutes for signs that a terminal lacks; `?` alone is taken: it means unknown
 IN_ASCII = {
@@ -124,3 +126,14 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
         raise error
     missing = error.object[error.start : error.end]
     return "".join(IN_ASCII.get(letter, "?") for letter in missing), error.end
+
+
+def say(sentence: str) -> None:
+    with suppress(OSError):  # a terminal that was closed
+        print(escape_line(sentence), file=sys.stderr)
+
+
+def show_status(sentence: str) -> None:
+    """Write a message that on a terminal overwrites the one before."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{escape(sentence)}", end="", file=styled_stream(sys.stderr), flush=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anubis.cli.remarks import say
+from anubis.cli.outlets import say
 from anubis.core.errors import OutputError, UsageError
 from anubis.text.files import write_whole
 

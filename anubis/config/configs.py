@@ -42,7 +42,7 @@ from anubis.text.reading import Shape, kind_of, load_yaml, read
 if TYPE_CHECKING:  # what a gate need not load
     from anubis.core.diagnose.classes import ErrorClasses
     from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
-    from anubis.core.watch.watch_policy import WatchPolicy
+    from anubis.core.watch.watch_settings import WatchPolicy
     from anubis.lab.study.scenario import Scenario
     from anubis.reach.notifiers.notifier import NotifierSettings
     from anubis.reach.orchestrators.pod_gate import PodGate
@@ -545,7 +545,7 @@ def pod_gate(name: str) -> PodGate:
 
 def watching(name: str) -> WatchPolicy:
     """Read the policy by which running jobs are watched."""
-    from anubis.core.watch.watch_policy import WatchPolicy
+    from anubis.core.watch.watch_settings import WatchPolicy
 
     path = find("watching", name)
     return read(load_yaml(path, ConfigError), WatchPolicy, f'"{path}"', ConfigError)

@@ -18,8 +18,7 @@ from anubis.core.records import Node
 from anubis.core.text import escape_line
 from anubis.operations.caller import Caller
 from anubis.operations.campaign_files import Brief
-from anubis.operations.maintenance import windows_seen
-from anubis.operations.owners import orchestrator_of, owner_name
+from anubis.operations.owners import orchestrator_of, owner_name, windows_seen
 from anubis.reach.orchestrators.orchestrator import job_of_this_process
 from anubis.report.maintenance import sentence
 from anubis.text import hostlist

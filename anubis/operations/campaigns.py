@@ -52,8 +52,8 @@ from anubis.operations.campaign_files import Brief, Setting
 from anubis.operations.clusters import enter, identify, time_in
 from anubis.operations.executors import executor_of
 from anubis.operations.history import resume_hint
-from anubis.operations.maintenance import windows_known
 from anubis.operations.names import new_name
+from anubis.operations.owners import windows_known
 from anubis.operations.precedents import precedents, precedents_of
 from anubis.operations.report import view_in
 from anubis.operations.requests import CampaignRequest

@@ -21,7 +21,7 @@ from anubis.core.history.maintenance import open_windows, windows_told
 from anubis.core.history.past import Happened
 from anubis.core.history.status import Incident, Repair, Validation, Watch
 from anubis.core.history.tracks import IncidentColumns
-from anubis.core.keep.actions import LifeAction
+from anubis.core.keep.commands import LifeAction
 from anubis.core.keep.objections import Objections
 from anubis.core.keep.periodic_tasks import PeriodicTask
 from anubis.core.records import Ended, Judgement

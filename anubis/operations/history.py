@@ -12,9 +12,8 @@ from itertools import chain, islice
 from operator import attrgetter
 
 from anubis.core.errors import UsageError
-from anubis.core.history.defects import Defect
-from anubis.core.history.track_records import TrackRecord
-from anubis.core.history.track_records import track_records as records_of
+from anubis.core.history.defects import Defect, TrackRecord
+from anubis.core.history.defects import track_records as records_of
 from anubis.core.judge.pooling import CampaignEvidence, join
 from anubis.core.records import Campaign, ClusterIdentity
 from anubis.core.select.decision import Decision

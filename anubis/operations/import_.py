@@ -39,8 +39,7 @@ from anubis.operations.validator import judge
 from anubis.readers.incidents import incident_intake, named_cells
 from anubis.readers.incidents.incident_intake import Intake, Note
 from anubis.readers.incidents.node_attributes import NodeIntake, NodeMapping, take_in_nodes
-from anubis.readers.superbench import baseline as means
-from anubis.readers.superbench.adoption import adopt
+from anubis.readers.superbench.adoption import adopt, means_as_criteria
 from anubis.readers.superbench.results import NodeResults, read_baseline, read_results
 from anubis.readers.superbench.rules import apply_rules, read_rules
 from anubis.readers.tables import intake as foreign
@@ -133,7 +132,7 @@ def import_superbench_baseline(
     """Read a baseline.json as criteria: means of so many units, without their spread."""
     if not request.sku.strip():
         raise UsageError("--sku is empty: name the kind of nodes that the means are from")
-    criteria, left_out = means.criteria(
+    criteria, left_out = means_as_criteria(
         read_baseline(request.file),
         sku=request.sku.strip(),
         units=request.units,

@@ -37,9 +37,18 @@ from anubis.core.history.events import (
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Standing
 from anubis.core.history.status import Job
-from anubis.core.keep.actions import LifeAction, Stage, has_shown, is_moot, subjects
 from anubis.core.keep.breaker import Breaker
-from anubis.core.keep.commands import Cordon, ModedCommand, Prove, Release
+from anubis.core.keep.commands import (
+    Cordon,
+    LifeAction,
+    ModedCommand,
+    Prove,
+    Release,
+    Stage,
+    has_shown,
+    is_moot,
+    subjects,
+)
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeper_events import (
     Concluded,
@@ -66,10 +75,9 @@ from anubis.operations.keeping_policy import (
     policy_of,
     refuse_another,
 )
-from anubis.operations.maintenance import news_of_windows, windows_known
 from anubis.operations.names import new_name
 from anubis.operations.notify import deliver, message_of_stop, messages_of, notifier_of
-from anubis.operations.owners import orchestrator_of
+from anubis.operations.owners import news_of_windows, orchestrator_of, windows_known
 from anubis.operations.requests import KeepRequest, Terms
 from anubis.operations.selector import Past, Present, risks
 from anubis.operations.standings import present_of

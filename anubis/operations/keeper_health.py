@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from anubis.core.amounts import HOUR_S
-from anubis.core.keep.actions import LifeAction
+from anubis.core.keep.commands import LifeAction
 from anubis.core.keep.periodic_tasks import PeriodicTask, next_due
 from anubis.operations.diagnose_due import undiagnosed_since
 from anubis.store.history import ClusterHistory

@@ -12,8 +12,7 @@ from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.records import Judgement
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, name_in_history, refusal_of, time_in
-from anubis.operations.maintenance import windows_seen
-from anubis.operations.owners import orchestrator_of
+from anubis.operations.owners import orchestrator_of, windows_seen
 from anubis.operations.selector import Past, read_past
 from anubis.reach.orchestrators.orchestrator import orchestrator_kinds
 from anubis.report.maintenance import sentence

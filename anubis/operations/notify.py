@@ -10,7 +10,7 @@ from anubis.core.amounts import DAY_S
 from anubis.core.diagnose.cures import PastDiagnosis
 from anubis.core.errors import NotifyError
 from anubis.core.history.events import EventRecord, SuspicionRaised
-from anubis.core.keep.actions import LifeAction
+from anubis.core.keep.commands import LifeAction
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.messages import GIVEN_UP_S, KeeperMessage, Topic, message_of, pause_after
 from anubis.operations.caller import Caller

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError
-from anubis.core.keep.actions import LifeAction, Stage
-from anubis.core.keep.commands import DoPeriodicTask, Mode
+from anubis.core.keep.commands import DoPeriodicTask, LifeAction, Mode, Stage
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.periodic_tasks import (
     MOST_TRIES,
@@ -24,12 +23,12 @@ from anubis.core.keep.periodic_tasks import (
 )
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.criteria_task import renew_criteria
 from anubis.operations.keep import Keeping, enter_if_answered
+from anubis.operations.learn import renew_criteria
 from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.operations.ping_task import judge_mesh
 from anubis.operations.risk_task import renew_risk
-from anubis.operations.sweep_task import sweep_idle_nodes
+from anubis.operations.sweep import sweep_idle_nodes
 from anubis.store.history import ClusterHistory, History
 
 WORK: Mapping[PeriodicTask, Callable[[PeriodicTaskRun], PeriodicTaskRecord | None]] = {

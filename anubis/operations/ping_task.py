@@ -29,8 +29,8 @@ from anubis.operations.pings import (
     ping_fabric,
 )
 from anubis.operations.tell import note
-from anubis.readers.telemetry.agent_doors import AgentDoors
 from anubis.readers.telemetry.agent_pings import PINGS, plans
+from anubis.readers.telemetry.agents import AgentDoors
 from anubis.text.wording import quantity
 
 SOURCE = "pings"  # of its suspicions

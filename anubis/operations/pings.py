@@ -23,8 +23,8 @@ from anubis.core.records import Judgement
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.requests import LookRequest
 from anubis.operations.topology import survey
-from anubis.readers.telemetry.agent_doors import AgentDoors
 from anubis.readers.telemetry.agent_pings import PINGS, AgentPings, read_pings
+from anubis.readers.telemetry.agents import AgentDoors
 from anubis.readers.telemetry.config import AgentSettings
 from anubis.text.wording import moment, names, quantity
 

@@ -11,7 +11,7 @@ from anubis.core.history.status import Uptimes
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.models.risk import risk_files, risk_learning
-from anubis.models.risk.replacement import judge_successor
+from anubis.models.risk.choice import judge_successor
 from anubis.models.risk.risk_files import ModelProvenance
 from anubis.models.risk.risk_model import RiskModel
 from anubis.operations.names import new_name

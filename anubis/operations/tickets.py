@@ -10,9 +10,8 @@ from dataclasses import replace
 from anubis.config import configs
 from anubis.core.errors import StoreError
 from anubis.core.history.events import Debt
-from anubis.core.judge.remedies import remedy_of
-from anubis.core.keep.actions import LifeAction, Stage
-from anubis.core.keep.commands import CloseTicket, OpenTicket
+from anubis.core.judge.limits import remedy_of
+from anubis.core.keep.commands import CloseTicket, LifeAction, OpenTicket, Stage
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, State
 from anubis.core.keep.reserve import next_in_line, reserve_of, wanted_here

@@ -11,8 +11,7 @@ from anubis.core.watch.model import WatchModel
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import watch_model_files
-from anubis.models.watch.training_jobs import RecordedJobs, SimulatedJobs
-from anubis.models.watch.watch_learning import TrainingJobs, learn
+from anubis.models.watch.watch_learning import RecordedJobs, SimulatedJobs, TrainingJobs, learn
 from anubis.operations.caller import NOBODY, Caller
 from anubis.readers.telemetry.config import ORDER, shipped_settings, telemetry_settings
 from anubis.readers.telemetry.recorded import read_recording

@@ -28,11 +28,10 @@ from anubis.operations.keep import Keeping, enter_if_answered
 from anubis.operations.stalls import note_stall
 from anubis.operations.tell import note
 from anubis.readers.telemetry.config import TelemetrySettings
-from anubis.readers.telemetry.pulled import TelemetrySource
-from anubis.readers.telemetry.ring import TelemetryRing
+from anubis.readers.telemetry.pulled import TelemetryRing, TelemetrySource
 from anubis.report.watch import LookView, lines
-from anubis.report.watch_looks import JobLooked, WatchedCluster
 from anubis.report.watch_page import render
+from anubis.report.watch_rounds import JobLooked, WatchedCluster
 from anubis.store.history import ClusterHistory
 from anubis.store.looks import LookDetails
 from anubis.text.wording import moment, quantity

@@ -16,7 +16,7 @@ from anubis.core.history.events import (
     SuspicionRaised,
 )
 from anubis.core.history.status import Incident, Repair, Validation
-from anubis.core.keep.actions import LifeAction, nodes_of
+from anubis.core.keep.commands import LifeAction, nodes_of
 from anubis.core.records import UNNAMED, Judgement
 from anubis.core.select.decision import Decision
 from anubis.report import decision as decisions

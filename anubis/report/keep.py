@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anubis.core.history.events import Debt
-from anubis.core.keep.actions import OPEN, LifeAction, Stage, subjects
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import (
+    OPEN,
     CloseTicket,
     Cordon,
     DoPeriodicTask,
     EndSuspicion,
+    LifeAction,
     LifeCommand,
     Notify,
     OpenTicket,
     Prove,
     Release,
+    Stage,
     Swap,
+    subjects,
 )
 from anubis.core.keep.life import Life, Proof, State
 from anubis.core.keep.suspicions import nodes_suspected

@@ -17,7 +17,6 @@ from anubis.models.risk.evaluation import CALIBRATED_H, Evaluation
 from anubis.models.risk.forecast import HORIZON_H, Forecast
 from anubis.models.risk.models import MODELS
 from anubis.models.risk.score_summary import Score
-from anubis.report.chart import Axis, Chart, round_down, round_up, whole_steps
 from anubis.report.page import page
 from anubis.report.risk import (
     COLUMNS,
@@ -32,7 +31,18 @@ from anubis.report.risk import (
     status_rows,
     status_words,
 )
-from anubis.report.svg import add, apart, cut, serialize, title
+from anubis.report.svg import (
+    Axis,
+    Chart,
+    add,
+    apart,
+    cut,
+    round_down,
+    round_up,
+    serialize,
+    title,
+    whole_steps,
+)
 
 LOOKING = {model.name for model in MODELS if model.looks}
 UNDRAWN = ("random",)  # splits that decide nothing have their table only

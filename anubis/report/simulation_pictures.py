@@ -10,8 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anubis.lab.study.trials import SeedMean, Study, Trial, utilization_over_time
-from anubis.report.chart import Axis, Chart, Points, round_down, round_up, whole_steps
-from anubis.report.svg import Element, add, serialize, title
+from anubis.report.svg import (
+    Axis,
+    Chart,
+    Element,
+    Points,
+    add,
+    round_down,
+    round_up,
+    serialize,
+    title,
+    whole_steps,
+)
 
 BINS = 90  # of the curves over time
 BAR = 0.62  # of a row

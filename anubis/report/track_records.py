@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anubis.core.history.track_records import TrackRecord
+from anubis.core.history.defects import TrackRecord
 from anubis.report.json import json_line
 from anubis.report.page import page
 from anubis.report.screen_tables import add_row, table

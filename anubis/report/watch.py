@@ -15,8 +15,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from anubis.core.keep.suspicions import HitRate
-from anubis.core.watch.conclusion import LookAnswer, LookConclusion, conclude
-from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
+from anubis.core.watch.findings import (
+    Anomaly,
+    AnomalyKind,
+    Deviation,
+    Look,
+    LookAnswer,
+    LookConclusion,
+    Sign,
+    Suspicion,
+    conclude,
+)
 from anubis.core.watch.telemetry import Telemetry, WatchedMetric
 from anubis.report.json import json_line
 from anubis.report.screen_tables import add_row, table

@@ -11,12 +11,20 @@ import numpy as np
 
 from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Flags, Floats, Floats32
-from anubis.core.watch.conclusion import LookAnswer
-from anubis.core.watch.findings import Sign, Suspicion
+from anubis.core.watch.findings import LookAnswer, Sign, Suspicion
 from anubis.core.watch.telemetry import WatchedMetric
-from anubis.report.chart import Axis, Chart, Points, whole_steps
 from anubis.report.page import page
-from anubis.report.svg import Element, add, number, serialize, title
+from anubis.report.svg import (
+    Axis,
+    Chart,
+    Element,
+    Points,
+    add,
+    number,
+    serialize,
+    title,
+    whole_steps,
+)
 from anubis.report.watch import (
     RULES,
     LookView,

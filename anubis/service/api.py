@@ -14,7 +14,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from anubis.core.errors import UsageError
 from anubis.core.history.events import KEPT, NodeAdded
-from anubis.core.keep.actions import LifeAction
+from anubis.core.keep.commands import LifeAction
 from anubis.core.records import Judgement
 from anubis.operations.diagnose_due import kept_diagnosis
 from anubis.operations.fleet import campaign_at_a_glance

@@ -16,7 +16,7 @@ from anubis.operations.links import links_at_a_glance
 from anubis.operations.risk import risk_at_a_glance
 from anubis.operations.tickets import out_of_work
 from anubis.operations.watch_rounds import last_looks
-from anubis.report import diagnoses, drift, links, risk_ranking, tickets, watch_looks, watch_rounds
+from anubis.report import diagnoses, drift, links, risk_ranking, tickets, watch_rounds
 from anubis.service.gate import make_executor, open_history
 from anubis.service.problems import Refused
 from anubis.service.requester import Requester
@@ -107,7 +107,7 @@ def looks_overview(question: Question) -> Overview:
     clusters = last_looks(requester)
     return Overview(
         at=at,
-        page=watch_looks.looks_page(clusters, at),
+        page=watch_rounds.looks_page(clusters, at),
         documents={
             "watch": [
                 (cluster.cluster, watch_rounds.watch_line(cluster.cluster, job.kept))

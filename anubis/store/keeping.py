@@ -24,16 +24,21 @@ from anubis.core.clock import (
 )
 from anubis.core.errors import UnknownRecordError
 from anubis.core.history.events import Debt, EventRecord, SuspicionRaised
-from anubis.core.keep.actions import OPEN, Docket, LifeAction, Stage, first_stage, nodes_of
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import (
     COMMANDS,
+    OPEN,
     CloseTicket,
     Cordon,
+    Docket,
     EndSuspicion,
+    LifeAction,
     LifeCommand,
     Notify,
     OpenTicket,
+    Stage,
+    first_stage,
+    nodes_of,
 )
 from anubis.core.keep.dating import ANY_TIME, Dating
 from anubis.core.keep.keeper import Keeper

@@ -34,16 +34,18 @@ from anubis.core.history.events import (
 from anubis.core.history.maintenance import Window
 from anubis.core.history.status import Incident
 from anubis.core.history.tracks import IncidentColumns
-from anubis.core.keep.actions import Docket, LifeAction, Stage
 from anubis.core.keep.breaker import ScopeCount, scopes
 from anubis.core.keep.commands import (
     Cordon,
+    Docket,
     EndSuspicion,
+    LifeAction,
     Mode,
     ModedCommand,
     Notify,
     Prove,
     Release,
+    Stage,
     Swap,
 )
 from anubis.core.keep.dating import ANY_TIME, Dating

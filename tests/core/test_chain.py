@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.diagnose.chain import DEPTH, Hearing, InferenceRule, reason
 from anubis.core.diagnose.evidence import Collector, JobEvidence
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import (
+    DEPTH,
+    FactKind,
+    Hearing,
+    InferenceRule,
+    JobFact,
+    Whom,
+    reason,
+)
 
 KINDS = list(FactKind)
 

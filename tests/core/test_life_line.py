@@ -8,8 +8,7 @@ import pytest
 
 from anubis.core.history.events import EventRecord, NodeAdded
 from anubis.core.history.status import Incident, Repair, Validation
-from anubis.core.keep.actions import LifeAction, Stage
-from anubis.core.keep.commands import Cordon, Mode
+from anubis.core.keep.commands import Cordon, LifeAction, Mode, Stage
 from anubis.core.records import Judgement
 from anubis.report.history import (
     action_happening,
@@ -18,7 +17,7 @@ from anubis.report.history import (
     repair_happening,
     validation_happening,
 )
-from anubis.report.life_line import life_line
+from anubis.report.service_pages import life_line
 
 DAY_S = 86_400.0
 BEGIN, NOW = 100 * DAY_S, 104 * DAY_S

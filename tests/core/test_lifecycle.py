@@ -26,7 +26,6 @@ from anubis.core.history.events import (
     SuspicionRaised,
 )
 from anubis.core.history.maintenance import Window
-from anubis.core.keep.actions import has_shown, is_moot
 from anubis.core.keep.breaker import Breaker, ScopeCount, scopes
 from anubis.core.keep.commands import (
     CloseTicket,
@@ -39,6 +38,8 @@ from anubis.core.keep.commands import (
     Prove,
     Release,
     Swap,
+    has_shown,
+    is_moot,
 )
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeper_events import (

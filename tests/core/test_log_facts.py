@@ -8,9 +8,8 @@ import pytest
 
 from anubis.core.diagnose import critical, log_facts, root_cause
 from anubis.core.diagnose.analyst import analyse
-from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import Collector, Exit, Gravity, JobEvidence, LogEvent, RankMap
-from anubis.core.diagnose.facts import FactKind
+from anubis.core.diagnose.facts import FactKind, reason
 
 RULES = (*critical.RULES, *log_facts.RULES, *root_cause.RULES)
 NODES = [f"n{number}" for number in range(8)]

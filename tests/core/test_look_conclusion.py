@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from anubis.core.watch.conclusion import LookAnswer, conclude
 from anubis.core.watch.detector import look
+from anubis.core.watch.findings import LookAnswer, conclude
 from anubis.core.watch.watch_settings import WatchSettings
 from tests.core.watched import StandIn, healthy
 

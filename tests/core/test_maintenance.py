@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from anubis.core.history.events import EventRecord, MaintenanceEnded, MaintenancePlanned
 from anubis.core.history.maintenance import open_windows, windows_told
 from anubis.core.keep.keeper_events import FleetSeen, SeenWindow
-from anubis.operations.maintenance import SHOWN, news_of_windows
+from anubis.operations.owners import SHOWN, news_of_windows
 
 NODES = ("n1", "n2", "n3")
 some_nodes = st.lists(st.sampled_from(NODES), min_size=1, unique=True).map(tuple)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from anubis.core.watch.ranking import Split, grow, oddness, rank
 from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
+from anubis.core.watch.thresholds import Split, grow, oddness, rank
 
 
 def metric(name):

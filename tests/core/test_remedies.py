@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anubis.config import catalog, configs
-from anubis.core.judge.remedies import remedy_of
+from anubis.core.judge.limits import remedy_of
 from anubis.core.records import Limit, Policy, Remedy
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis.core.judge.renewal import renewal
+from anubis.core.judge.comparison import renewal
 from anubis.core.records import NodeKind
 from tests.core.test_comparison import criteria, criterion, key
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.diagnose.analyst import analyse
-from anubis.core.diagnose.chain import Reasoning, reason
 from anubis.core.diagnose.crash_likelihood import rank_parts
 from anubis.core.diagnose.crash_scene import CrashScene, Report
 from anubis.core.diagnose.cures import CurePolicy
@@ -22,7 +21,7 @@ from anubis.core.diagnose.evidence import (
     RankMap,
     WorkingPair,
 )
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, JobFact, Reasoning, Whom, reason
 from anubis.core.diagnose.root_cause import FIRST, RULES, SURE, root_causes
 from anubis.core.fabric import Part
 from anubis.lab.simulation.simulated_fabric import FatTree

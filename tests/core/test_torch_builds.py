@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anubis.operations.torch_builds import BUILDS, CAPABILITIES, advise, fitting_build
+from anubis.operations.doctor import BUILDS, CAPABILITIES, advise, fitting_build
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anubis.core.history.defects import Defect
-from anubis.core.history.track_records import Repeatability, track_records
+from anubis.core.history.defects import Defect, Repeatability, track_records
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey, Provenance, Workload
 
 ALL = {"disk", "gemm", "ring"}

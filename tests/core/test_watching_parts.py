@@ -12,15 +12,16 @@ from scipy.spatial.distance import pdist, squareform
 from watched import CPU, PFC
 
 from anubis.core.watch import distances
-from anubis.core.watch.candidates import (
+from anubis.core.watch.deviations import departure
+from anubis.core.watch.distances import (
     LEAST_DEVIATION,
     _least_score,
+    bounds,
+    mean_distances,
     scores,
     stand_out,
     surely_stands_out,
 )
-from anubis.core.watch.departures import departure
-from anubis.core.watch.distances import bounds, mean_distances
 from anubis.core.watch.scaling import Span, span_of
 from anubis.core.watch.silences import presence
 from anubis.core.watch.watch_settings import WatchSettings
@@ -72,7 +73,7 @@ def test_what_bounds_say_for_sure_is_what_all_pairs_say(windows, threshold, leas
     row = data.draw(st.sampled_from([0, len(windows) // 2]))
     apart = stand_out(windows, threshold, least, rules)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anubis.core.watch.candidates.FEW", 0)
+        patch.setattr("anubis.core.watch.distances.FEW", 0)
         sure = surely_stands_out(windows, row, threshold, least, rules)
         assert sure is None or sure == (row in apart)
         assert stand_out(windows, threshold, least, rules).tolist() == apart.tolist()

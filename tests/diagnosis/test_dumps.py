@@ -14,9 +14,8 @@ import pytest
 
 from anubis.core.diagnose import hang, mismatch
 from anubis.core.diagnose.analyst import Analysis, JobTrouble, analyse
-from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import JobEvidence
-from anubis.core.diagnose.facts import FactKind
+from anubis.core.diagnose.facts import FactKind, reason
 from anubis.core.errors import EvidenceError
 from anubis.lab.simulation.hangs import HangFault, HangingJob, JobLayout, Operation, dump_bytes
 from anubis.readers.jobs.flight_recorder import evidence_of, parse_dump, read_dumps

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from anubis.config import configs
 from anubis.core.diagnose import critical
-from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import Collector, JobEvidence
+from anubis.core.diagnose.facts import reason
 from anubis.core.errors import EvidenceError
 from anubis.readers.jobs.kernel_logs import read_kernel
 from anubis.readers.jobs.ranks import number_ranks

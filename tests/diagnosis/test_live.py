@@ -17,7 +17,6 @@ import pytest
 import anubis
 from anubis.core.diagnose import hang, slow
 from anubis.core.diagnose.analyst import analyse
-from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import (
     Advance,
     Call,
@@ -29,7 +28,7 @@ from anubis.core.diagnose.evidence import (
     ProcessState,
     Pulse,
 )
-from anubis.core.diagnose.facts import FactKind, Whom
+from anubis.core.diagnose.facts import FactKind, Whom, reason
 from anubis.core.diagnose.live_progress import (
     LONGEST_STILL_S,
     REST_S,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from anubis.core.diagnose import hang
-from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import Collector, JobEvidence
+from anubis.core.diagnose.facts import reason
 from anubis.core.errors import EvidenceError
 from anubis.readers.jobs.ras import evidence_of, parse_ras, read_ras
 from tests.diagnosis.made_recorders import ras_json, ras_text

@@ -14,7 +14,6 @@ from dataclasses import replace
 import pytest
 
 from anubis.core.diagnose import hang, stacks
-from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import (
     Advance,
     Collector,
@@ -26,6 +25,7 @@ from anubis.core.diagnose.evidence import (
     Stack,
     Stall,
 )
+from anubis.core.diagnose.facts import reason
 from anubis.core.diagnose.live_progress import (
     HALF_REST_S,
     LONGEST_STILL_S,

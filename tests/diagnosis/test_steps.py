@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from anubis.core.diagnose import slow
-from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import (
     Collector,
     JobEvidence,
@@ -20,7 +19,7 @@ from anubis.core.diagnose.evidence import (
     Pulse,
     RankMap,
 )
-from anubis.core.diagnose.facts import FactKind
+from anubis.core.diagnose.facts import FactKind, reason
 from anubis.core.errors import EvidenceError
 from anubis.readers.jobs import scheduling
 from anubis.readers.jobs.kineto import parse_trace, read_traces

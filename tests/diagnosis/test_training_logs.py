@@ -11,8 +11,8 @@ import pytest
 from anubis.config import configs
 from anubis.core.diagnose import critical, log_facts, mismatch
 from anubis.core.diagnose.analyst import analyse
-from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import Collector, Gravity, RankMap
+from anubis.core.diagnose.facts import reason
 from anubis.core.errors import EvidenceError
 from anubis.readers.jobs.ranks import number_ranks
 from anubis.readers.jobs.training_logs import read_training

@@ -16,9 +16,8 @@ import pytest
 
 from anubis.core.diagnose import slow, transfers
 from anubis.core.diagnose.analyst import Analysis, JobTrouble, analyse
-from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import Collector, JobEvidence
-from anubis.core.diagnose.facts import FactKind
+from anubis.core.diagnose.facts import FactKind, reason
 from anubis.readers.jobs.flight_recorder import evidence_of, parse_dump
 from anubis.readers.jobs.inspector import read_inspector
 from tests.diagnosis.made_recorders import inspector_files

@@ -19,11 +19,15 @@ import pytest
 
 from anubis.core.diagnose import wires
 from anubis.core.diagnose.analyst import analyse
-from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import Collector, Connection, JobEvidence, RankMap
-from anubis.core.diagnose.facts import FactKind, Whom
-from anubis.readers.jobs.sockets import SocketWatch, address_of, parse_wires
-from anubis.readers.jobs.tcp_counters import parse_answers, read_sendings
+from anubis.core.diagnose.facts import FactKind, Whom, reason
+from anubis.readers.jobs.sockets import (
+    SocketWatch,
+    address_of,
+    parse_answers,
+    parse_wires,
+    read_sendings,
+)
 
 STORE = None  # the launcher of the first host, which is no rank
 CUT = """

@@ -20,9 +20,8 @@ from anubis.core.errors import BusyNodesError, StoreError
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.events import EventRecord, KeptEvent, NodeAdded
 from anubis.core.history.status import Incident, Job, Repair, Watch
-from anubis.core.keep.actions import LifeAction
 from anubis.core.keep.breaker import Breaker
-from anubis.core.keep.commands import Mode
+from anubis.core.keep.commands import LifeAction, Mode
 from anubis.core.keep.keeper_events import Waited
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import State

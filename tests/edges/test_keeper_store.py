@@ -12,9 +12,8 @@ import pytest
 from anubis.core.amounts import DAY_S
 from anubis.core.errors import StoreUnreachableError
 from anubis.core.history.events import Debt, EventRecord, FleetUpgraded
-from anubis.core.keep.actions import Stage
 from anubis.core.keep.breaker import Breaker
-from anubis.core.keep.commands import Mode, Notify, Release
+from anubis.core.keep.commands import Mode, Notify, Release, Stage
 from anubis.core.keep.keeper_events import Waited
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.records import ClusterIdentity

@@ -41,9 +41,8 @@ from anubis.core.history.events import (
     RepairDone,
     SuspicionRaised,
 )
-from anubis.core.keep.actions import LifeAction, Stage
 from anubis.core.keep.breaker import Breaker
-from anubis.core.keep.commands import Cordon, Mode
+from anubis.core.keep.commands import Cordon, LifeAction, Mode, Stage
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Owed, State

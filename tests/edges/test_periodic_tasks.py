@@ -14,8 +14,7 @@ from anubis.config import catalog, criteria_files
 from anubis.core.errors import UsageError
 from anubis.core.history.events import JobAllocated
 from anubis.core.history.status import Incident, Watch
-from anubis.core.keep.actions import Stage
-from anubis.core.keep.commands import Mode
+from anubis.core.keep.commands import Mode, Stage
 from anubis.core.keep.keeping_policy import CriteriaTask, RiskTask, SweepTask
 from anubis.core.keep.periodic_tasks import (
     MOST_TRIES,
@@ -24,7 +23,7 @@ from anubis.core.keep.periodic_tasks import (
     PeriodicTaskRecord,
 )
 from anubis.models.risk import risk_files, risk_learning
-from anubis.operations import sweep_task, verb_processes
+from anubis.operations import sweep, verb_processes
 from anubis.operations.judge import compare_criteria
 from anubis.operations.keep import actions, approve
 from anubis.operations.periodic_tasks import do_periodic_tasks
@@ -172,7 +171,7 @@ def test_a_sweep_whose_process_died_is_taken_up_under_its_name(site, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(sweep_task, "sweep", dies)
+        broken.setattr(sweep, "sweep", dies)
         with pytest.raises(KeyboardInterrupt):
             work(site, sweep=SWEEP)
     with History.open(site.history) as history:
@@ -189,7 +188,7 @@ def test_work_at_which_every_process_dies_is_given_up(site, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(sweep_task, "sweep", dies)
+        broken.setattr(sweep, "sweep", dies)
         for _ in range(MOST_TRIES):
             with pytest.raises(KeyboardInterrupt):
                 work(site, sweep=SWEEP)

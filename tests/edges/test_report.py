@@ -50,8 +50,7 @@ from anubis.core.records import (
 )
 from anubis.operations.report import view_of
 from anubis.report import campaign_screen, html, jsonl
-from anubis.report.distributions import steps
-from anubis.report.html import facts, omissions
+from anubis.report.html import facts, omissions, steps
 from anubis.report.metric_rows import metric_rows
 from anubis.report.view import CampaignView
 from tests.patience import LIMIT_S

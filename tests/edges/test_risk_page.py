@@ -17,9 +17,9 @@ from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.forecast import HOURS, Forecast
 from anubis.models.risk.score_summary import Accuracy, RiskGroup, Score
 from anubis.models.risk.splits import SplitKind
-from anubis.report.chart import Axis
 from anubis.report.risk import show_evaluation
 from anubis.report.risk_page import evaluation_page, nodes_page
+from anubis.report.svg import Axis
 
 CHOICE = ModelChoice(model="cox", beats_base_rate=True, reason="cox <b>wins</b>")
 

@@ -20,9 +20,8 @@ from anubis.core.errors import AnubisError, StoreError, StoreUnreachableError, U
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.events import KEPT, Debt, IncidentReported
 from anubis.core.history.status import Incident, Job, Repair
-from anubis.core.keep.actions import LifeAction, Stage
 from anubis.core.keep.breaker import Breaker
-from anubis.core.keep.commands import Cordon, Mode, OpenTicket, Release, Swap
+from anubis.core.keep.commands import Cordon, LifeAction, Mode, OpenTicket, Release, Stage, Swap
 from anubis.core.keep.life import Life
 from anubis.core.keep.periodic_tasks import PeriodicTask
 from anubis.operations import tell as telling

@@ -37,8 +37,13 @@ from anubis.core.records import (
 )
 from anubis.operations.validator import judge
 from anubis.readers.superbench.adoption import adopt
-from anubis.readers.superbench.metric_names import direction, place
-from anubis.readers.superbench.results import NodeResults, describe_value, parse_results
+from anubis.readers.superbench.results import (
+    NodeResults,
+    describe_value,
+    direction,
+    parse_results,
+    place,
+)
 from anubis.readers.superbench.rules import apply_rules, parse_rules
 from anubis.readers.superbench.summary import alias, summarize
 from tests.edges.desk import NO_VERDICT

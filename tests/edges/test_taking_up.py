@@ -10,7 +10,7 @@ import pytest
 
 from anubis.core.errors import CampaignTakenError, ExecutorError, Stopped
 from anubis.core.history.events import NodeAdded
-from anubis.core.keep.actions import Stage
+from anubis.core.keep.commands import Stage
 from anubis.core.keep.life import State
 from anubis.core.records import CampaignKind
 from anubis.operations import campaigns, decided_tests

@@ -24,9 +24,8 @@ from anubis.core.watch.telemetry import Telemetry
 from anubis.operations.owners import nodes_of, running_jobs
 from anubis.readers.telemetry.agents import Agents
 from anubis.readers.telemetry.config import AgentSettings, shipped_settings
-from anubis.readers.telemetry.pulled import PulledTelemetry
+from anubis.readers.telemetry.pulled import PulledTelemetry, TelemetryRing
 from anubis.readers.telemetry.recorded import read_recording
-from anubis.readers.telemetry.ring import TelemetryRing
 from tests.edges.prometheus_server import free_port
 from tests.patience import LIMIT_S, eventually
 

@@ -6,8 +6,7 @@ import pytest
 
 from anubis.core.history.events import EventRecord, JobStalled
 from anubis.core.history.status import Job
-from anubis.core.keep.actions import Stage
-from anubis.core.keep.commands import Cordon, Mode
+from anubis.core.keep.commands import Cordon, Mode, Stage
 from anubis.core.keep.keeping_policy import KeepingPolicy, RiskTask, SweepTask
 from anubis.core.keep.periodic_tasks import PeriodicTask, PeriodicTaskEnd, PeriodicTaskRecord
 from anubis.operations.keeper_health import Upkeep, upkeep_of

@@ -8,7 +8,6 @@ import pytest
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import OF_ATTRIBUTES, Logbook
 from anubis.core.history.status import Incident, Statuses, Uptimes, Watch
-from anubis.models.risk import forecast_evidence
 from anubis.models.risk.baselines import Exponential
 from anubis.models.risk.choice import best
 from anubis.models.risk.covariates import (
@@ -21,7 +20,7 @@ from anubis.models.risk.covariates import (
 )
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.evaluation import Evaluation, evaluate
-from anubis.models.risk.forecast_evidence import EDGES_H, coverage, log_likelihood
+from anubis.models.risk.forecast import EDGES_H, coverage, log_likelihood
 from anubis.models.risk.models import MODELS
 from anubis.models.risk.risk_learning import choose, misplaced_node, uptimes_of
 from anubis.models.risk.risk_model import forecast
@@ -184,7 +183,7 @@ def test_every_incident_counts_once_however_many_rows_saw_it_coming(data):
 
 def test_how_often_a_node_was_looked_at_is_no_evidence(monkeypatch):
     """A model of one rate: any number of rows in a quiet spell say what one row says."""
-    monkeypatch.setattr(forecast_evidence, "DOUBT", 0.0)
+    monkeypatch.setattr("anubis.models.risk.forecast.DOUBT", 0.0)
 
     def looked_at(days):
         at = np.array(days, dtype=float) * DAY_S

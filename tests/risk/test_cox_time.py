@@ -15,8 +15,8 @@ from anubis.models.risk import cox_time_training
 from anubis.models.risk.cox_time import CoxTime
 from anubis.models.risk.determinism import alone
 from anubis.models.risk.evaluation import score
+from anubis.models.risk.perceptron import Scale
 from anubis.models.risk.risk_model import learnable
-from anubis.models.risk.scale import Scale
 from anubis.models.risk.splits import separate, take
 from tests.risk.known_hazard import NO_SIGNAL, KnownHazard, uptimes
 

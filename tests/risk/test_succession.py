@@ -10,8 +10,8 @@ import pytest
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Incident, Watch
 from anubis.models.risk.baselines import Exponential
+from anubis.models.risk.choice import judge_successor
 from anubis.models.risk.cox import Cox
-from anubis.models.risk.replacement import judge_successor
 from anubis.models.risk.risk_learning import uptimes_of
 from anubis.models.risk.splits import split_at
 

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from anubis.core.diagnose.chain import Reasoning
 from anubis.core.diagnose.evidence import Gravity, JobEvidence
-from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Reasoning, Whom
 from anubis.core.diagnose.live_progress import proof
 
 SURE_S = 5.0  # margin before the last move, because clocks differ

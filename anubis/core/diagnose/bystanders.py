@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.watch.findings import Sign, Suspicion
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from anubis.core.diagnose.analyst import Analysis, JobTrouble, analyse
-from anubis.core.diagnose.chain import InferenceRule, Reasoning, reason
 from anubis.core.diagnose.cures import Advice, CureLevel, CurePolicy, PastDiagnosis, escalate
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, InferenceRule, JobFact, Reasoning, Whom, reason
 from anubis.core.diagnose.live_progress import proof
 
 # an earlier kind of fact about a culprit is the reason for a later one

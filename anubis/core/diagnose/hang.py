@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, Pulse
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.live_progress import HALF_REST_S, is_waiting
 from anubis.core.diagnose.waiting import Root, Wait, Waiting
 

@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.critical import OURS, crash_window, node_of, sort_by_time
 from anubis.core.diagnose.evidence import Collector, Exit, Gravity, JobEvidence, LogEvent
-from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, Hearing, InferenceRule, JobFact, Whom
 
 SHARED = 0.9  # share of all ranks that makes an error the job's
 FEWEST = 2  # ranks that must share an error

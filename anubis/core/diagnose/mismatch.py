@@ -11,10 +11,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.critical import crash_window
 from anubis.core.diagnose.evidence import Call, CallState, Collector, Gravity
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.hang import SHOWN, call_name, rank_list
 from anubis.core.diagnose.waiting import Waiting
 

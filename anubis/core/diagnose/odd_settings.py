@@ -11,9 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from anubis.core.amounts import HOUR_S
-from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector, OddSetting
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 
 SEVERAL = 0.25  # of a job's nodes: if more share the other value, no node is odd
 NAMED = 3  # most nodes that a sentence lists

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector, JobEvidence, StepTime
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.hang import rank_subject
 
 ALPHA = 0.8  # as in Aegis: of the group's mean time in collectives

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector, JobEvidence
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.root_cause import FEWEST, FIRST, SURE, part_subject
 from anubis.core.diagnose.transfers import BETA, alike_transfers, typical_times, usual_time
 from anubis.core.diagnose.wires import Wires

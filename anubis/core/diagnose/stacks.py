@@ -12,9 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Pulse, Stack
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.hang import kernel_words, rank_list, rank_subject
 from anubis.core.diagnose.live_progress import everybody, is_waiting
 from anubis.core.diagnose.waiting import Waiting

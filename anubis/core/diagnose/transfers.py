@@ -14,9 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from statistics import median
 
-from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Call, Collector, JobEvidence, Transfer
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.hang import rank_list, rank_subject
 from anubis.core.diagnose.slow import DEVIATION, MEDIAN_ERROR, NOISE
 

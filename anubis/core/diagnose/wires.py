@@ -14,9 +14,8 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import fmean
 
-from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector, Connection, JobEvidence
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 
 RESENT = 4  # tries without an answer: at the shortest intervals they take 3 s
 FEWEST_SAMPLES = 12  # of fewer, a share may be off by a seventh by chance

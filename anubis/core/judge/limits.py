@@ -1,12 +1,14 @@
 """Facts with a fixed meaning against their limits: an error is an error, on however many nodes.
 
 Nothing here is learned from the fleet, and no criterion is needed. A metric that only a limit
-judges gets no verdict if the policy sets no limit.
+judges gets no verdict if the policy sets no limit. The remedy for a verdict follows from its code:
+the action of a limit, else the table of the policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from itertools import product
 
 import numpy as np
@@ -14,7 +16,8 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.judge.sentences import Finding
 from anubis.core.judge.units import Units
-from anubis.core.records import BenchmarkSpec, Limit, Result, Series
+from anubis.core.judge.verdicts import spelled_code
+from anubis.core.records import BenchmarkSpec, Limit, Policy, Remedy, Result, Series
 
 EVERY_PROGRAM = "*"  # instead of a benchmark
 
@@ -60,3 +63,35 @@ def sentences_outside(
         metric, limit = spec.metric(series.metric), limit_of(spec.name, series.metric, bounds)
         if metric and limit and (limit.excess(series.samples) > 0).any():
             yield find_excess(spec.name, series, metric.unit, limit).reason
+
+
+def remedy_of(code: str, policy: Policy) -> Remedy | None:
+    """The remedy for a code; None if the policy has none."""
+    fitting = [remedy for remedy in policy.remedies if _fits(code, remedy)]
+    by_table = fitting[-1] if fitting else None
+    action = _action_of_limit(code, policy)
+    if not action:
+        return by_table
+    return Remedy(codes=(code,), action=action, evidence=by_table.evidence if by_table else "")
+
+
+def _fits(code: str, remedy: Remedy) -> bool:
+    return any(fnmatchcase(code, pattern) for pattern in remedy.codes)
+
+
+def _action_of_limit(code: str, policy: Policy) -> str:
+    """The action of the limit with this code. A limit of the program precedes one for all programs;
+    one of the metric precedes one of its family."""
+    limited = [limit for limit in policy.limits if limit.action and _covers(limit, code)]
+    nearest = max(limited, key=_nearness, default=None)
+    return nearest.action if nearest else ""
+
+
+def _nearness(limit: Limit) -> tuple[bool, int]:
+    return limit.benchmark != EVERY_PROGRAM, len(limit.metric)
+
+
+def _covers(limit: Limit, code: str) -> bool:
+    program = code.partition(".")[0] if limit.benchmark == EVERY_PROGRAM else limit.benchmark
+    limited = spelled_code(program, limit.metric)
+    return code == limited or code.startswith(f"{limited}.")

@@ -8,17 +8,19 @@ from enum import StrEnum
 from hashlib import sha256
 
 from anubis.core.amounts import DAY_S, HOUR_S
-from anubis.core.keep.actions import LifeAction, Stage, subjects
 from anubis.core.keep.breaker import FLEET, OF_JOB
 from anubis.core.keep.commands import (
     CloseTicket,
     Cordon,
     EndSuspicion,
+    LifeAction,
     LifeCommand,
     Notify,
     OpenTicket,
     Release,
+    Stage,
     Swap,
+    subjects,
 )
 
 FIRST_PAUSE_S = 30.0  # a receiver that restarts is back by then

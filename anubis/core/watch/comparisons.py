@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from anubis.core.arrays import Floats32, Ints
-from anubis.core.watch.candidates import scores, stand_out, surely_stands_out
-from anubis.core.watch.distances import mean_distances
+from anubis.core.watch.distances import mean_distances, scores, stand_out, surely_stands_out
 from anubis.core.watch.scaling import Span
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings

@@ -17,8 +17,7 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.watch.comparisons import AnswersForMetrics, Comparison
 from anubis.core.watch.contrast import TIMES, Contrast, contrasts
-from anubis.core.watch.departures import Departure
-from anubis.core.watch.deviations import Deviations
+from anubis.core.watch.deviations import Departure, Deviations
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
 from anubis.core.watch.scaling import Span, span_of
 from anubis.core.watch.search import Run, runs

@@ -1,4 +1,13 @@
-"""Metrics in which a node left its peers, by how much and since when."""
+"""Metrics in which a node left its peers, by how much and since when: for good, for a while, or
+before all telemetry.
+
+A run of windows shows that a node was apart, but not since which second. So at each point of time
+the node's distance from the median of its peers is compared: more than half of the usual distance
+during the run is apart. Being together with the peers proves something only if the peers are at a
+level at which the node was apart during the run, or if the node was then on its way from where it
+is in the run to where they are: all nodes are alike while a checkpoint is written, but a GPU that
+worked with the others, and stands still while they spin as never before, did leave them.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +16,121 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anubis.core.arrays import Floats, Floats32, Ints
-from anubis.core.watch.departures import Departure, departure
+from anubis.core.arrays import Flags, Floats, Floats32, Ints
 from anubis.core.watch.findings import Deviation, Sign
 from anubis.core.watch.medians import Middle, medians
 from anubis.core.watch.scaling import Span
 from anubis.core.watch.telemetry import Side, Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
+
+LEAST_WAY, MOST_WAY = 0.25, 1.25  # of the way from a node's level in the run to its peers'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Departure:
+    since: int  # points of the grid
+    until: int  # the last at which it was apart
+    returned: bool  # it is together with its peers again
+    always: bool  # it was never together with them before
+    value: float  # medians since then
+    peers: float
+    distance: float  # mean, in the unit of the metric
+    side: Side
+
+
+def departure(
+    own: Floats,
+    peers: Floats,
+    first: int,
+    last: int,
+    proof: int,
+    *,
+    activity: bool = False,
+) -> Departure | None:
+    """Departure of a node that was apart from point `first` to `last`, or None. `own`: its values,
+    and `peers`: the median of its peers, at all points; `proof`: so many points together prove that
+    it is with them. `activity`: all idle nodes are alike, so being together proves little while the
+    peers do less than in the run, and nothing for a node whose phases are early or late."""
+    gaps = np.abs(own - peers)
+    run = slice(first, last + 1)
+    finite = np.isfinite(gaps[run])
+    if not finite.any():
+        return None
+    usual = float(gaps[run][finite].mean())
+    apart = gaps >= usual / 2  # false if unknown
+    together = gaps < usual / 2
+    telling = _levels_of_being_apart(peers, apart, run, usual / 2)
+    level = float(np.median(own[run][finite]))
+    side = _side((own - peers)[run][finite], usual)
+    usually = float(peers[run][finite].mean())
+    if side is not Side.EITHER:
+        telling |= _is_on_the_way(own, level, usually) & np.isfinite(peers)
+    lively = (peers >= usually) | (not activity)
+    telling &= lively | (side is not Side.EITHER)
+    back = together & telling
+    steps = _extent(apart[last::-1], back[last::-1], proof)
+    since = first if steps is None else last - steps
+    steps = _extent(apart[since:], back[since:], proof)
+    until = last if steps is None else since + steps
+    met = together & (telling | lively)
+    left_its_level = np.abs(own - level) >= usual / 2
+    back = together & (telling | (left_its_level & lively))
+    return Departure(
+        since=since,
+        until=until,
+        returned=_ends_with(back[last + 1 :], apart[last + 1 :], proof),
+        always=bool(met[:since].sum() < proof),
+        value=float(np.nanmedian(own[since : last + 1])),
+        peers=float(np.nanmedian(peers[since : last + 1])),
+        distance=usual,
+        side=side,
+    )
+
+
+def _levels_of_being_apart(peers: Floats, apart: Flags, run: slice, near: float) -> Flags:
+    """Flags of the points at which the peers have a level at which, in the run, the node was mostly
+    apart."""
+    levels = peers[run]
+    order = np.argsort(levels)
+    ranked = levels[order]
+    low = np.searchsorted(ranked, peers - near, side="left")
+    high = np.searchsorted(ranked, peers + near, side="right")
+    counted = np.concatenate(([0], np.cumsum(apart[run][order])))
+    telling: Flags = (counted[high] - counted[low]) * 2 > high - low
+    return telling & np.isfinite(peers)
+
+
+def _is_on_the_way(own: Floats, level: float, usually: float) -> Flags:
+    """Flags of the points at which a node was between its level in the run and that of its peers:
+    it then did what it does not do in the run."""
+    if usually == level:
+        return np.zeros(len(own), dtype=bool)
+    share = (own - level) / (usually - level)
+    on_the_way: Flags = (share >= LEAST_WAY) & (share <= MOST_WAY)
+    return on_the_way
+
+
+def _extent(apart: Flags, together: Flags, proof: int) -> int | None:
+    """Number of points, from the first, for which a node was more apart than not, until it is
+    proven together. None: it was apart for a few points only."""
+    balance = np.cumsum(apart.astype(np.int64) - together)
+    behind = np.maximum.accumulate(balance) - balance
+    proven = np.flatnonzero(behind >= proof)
+    balance = balance[: proven[0] + 1] if len(proven) else balance
+    return int(np.argmax(balance)) if balance.max() > 0 else None
+
+
+def _ends_with(back: Flags, apart: Flags, proof: int) -> bool:
+    balance: Ints = np.cumsum((back.astype(np.int64) - apart)[::-1])
+    return bool(balance.size and balance.max() >= proof)
+
+
+def _side(gaps: Floats, usual: float) -> Side:
+    shift = float(gaps.mean())
+    if abs(shift) < usual / 2:
+        return Side.EITHER
+    return Side.LOW if shift < 0 else Side.HIGH
+
 
 BEYOND_PEERS = 3.0  # times its peers' usual distance from the median is no chance
 AT_ONCE = 128  # nodes at a time: intermediate results stay in the caches

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from anubis.core.watch.candidates import MANY
 from anubis.core.watch.denoiser import Denoiser
+from anubis.core.watch.distances import MANY
 
 
 @dataclass(frozen=True, kw_only=True)

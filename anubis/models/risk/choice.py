@@ -2,7 +2,7 @@
 
 The Selector needs right chances, for the nodes and times to come, and the right order of the nodes.
 So models are compared by the chance that they gave to what happened, as a logarithm, on other nodes
-and at later times (forecast_evidence.py). A model that looks at the nodes is taken if, in both,
+and at later times (forecast.py). A model that looks at the nodes is taken if, in both,
 
 1. it orders nodes better than chance (concordance), and
 2. what happened is at least 20 times as likely by it as by each model that looks at none: luck
@@ -11,6 +11,11 @@ and at later times (forecast_evidence.py). A model that looks at the nodes is ta
 and if it puts no node with far more incidents among the safer half without a reason. Of the models
 that are left, the one by which what happened is likeliest is used. Brier scores and accuracy are
 reported and do not decide: of nodes that seldom fail, they are the same in all digits.
+
+A newly trained model replaces the one in use by the same measure. The time since the model in use
+was trained is halved. A new model learns from all that was known at the middle, and both are scored
+on the later half, which neither has seen. The new one is better if what happened is at least 20
+times as likely by it. A better model is then trained on everything, by the same rules.
 """
 
 from __future__ import annotations
@@ -20,11 +25,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anubis.core.history.status import Uptimes
 from anubis.models.risk.baselines import Constant, Exponential
-from anubis.models.risk.evaluation import Evaluation
+from anubis.models.risk.evaluation import Evaluation, score, unscorable_reason
 from anubis.models.risk.models import MODELS
+from anubis.models.risk.risk_model import RiskModel
 from anubis.models.risk.score_summary import Score
-from anubis.models.risk.splits import DECIDING, DrawnSplit
+from anubis.models.risk.splits import DECIDING, DrawnSplit, split_at
 
 ODDS = 20.0  # to one: of models that were as likely as not, one in 21 is wrong
 SLOPE = 0.5  # below it, a slope of 0, which ignores the nodes, is closer to the truth
@@ -99,10 +106,10 @@ Deciding = Mapping[DrawnSplit, Sequence[Score]]  # of one model, by part of the 
 def deciding(scores: Sequence[Score]) -> dict[str, Deciding]:
     """Scores by model, without models that lack a score in any part of the deciding splits."""
     of_model: dict[str, dict[tuple[DrawnSplit, int], Score]] = {}
-    for score in scores:
+    for scored in scores:
         for kind in DECIDING:
-            if score.split == kind:
-                of_model.setdefault(score.model, {})[kind, score.seed] = score
+            if scored.split == kind:
+                of_model.setdefault(scored.model, {})[kind, scored.seed] = scored
     keys = sorted({key for parts in of_model.values() for key in parts})
     if {kind for kind, _ in keys} != set(DECIDING):
         return {}
@@ -174,3 +181,62 @@ def _accuracies(name: str, scored: Deciding, constant: Deciding | None) -> str:
     if all(own[kind] > its[kind] for kind in DECIDING):
         return text
     return f"{text}: by accuracy, {name} does not beat the constant"
+
+
+View = Callable[[tuple[str, ...] | None], Uptimes]  # the uptimes by these covariates; None: all
+Learn = Callable[[Uptimes], RiskModel]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Succession:
+    """Result of the comparison."""
+
+    because: str  # why the model in use stays; empty: it is replaced
+    uptimes: int = 0  # that both were scored on
+    incidents: int = 0
+    fresh: Score | None = None
+    used: Score | None = None
+
+    def __str__(self) -> str:
+        if self.fresh is None or self.used is None:
+            return self.because
+        gained = f"log-likelihood {evidence(self.fresh, self.used):+.1f}"
+        compared = f"{gained} on {self.uptimes:,} later uptimes with {self.incidents:,} incidents"
+        return f"{self.because} ({compared})" if self.because else compared
+
+
+def judge_successor(
+    view: View, used: RiskModel, trained_at: float, now: float, learn: Learn
+) -> Succession:
+    """Comparison of a new model with the one in use. `view`: of the uptimes that are known now."""
+    middle = (trained_at + now) / 2
+    past, _ = split_at(view(None), middle)
+    _, later = split_at(view(used.covariates), middle)
+    if why := unscorable_reason(later):
+        return Succession(because=f"too little happened since the model in use was trained: {why}")
+    fresh = learn(past)
+    _, same = split_at(view(fresh.covariates), middle)
+    scores = score(fresh, "time", 0, same), score(used, "time", 0, later)
+    return Succession(
+        because=_shortcoming(*scores),
+        uptimes=len(later),
+        incidents=int(np.count_nonzero(later.observed)),
+        fresh=scores[0],
+        used=scores[1],
+    )
+
+
+def _shortcoming(fresh: Score, used: Score) -> str:
+    """Reason why the model in use stays; empty: the new one is better."""
+    gained = evidence(fresh, used)
+    if gained <= 0:
+        return "trained again, its chances are no better"
+    if gained < np.log(ODDS):
+        odds = f"{np.exp(gained):.1f} to 1 for it, {ODDS:.0f} to 1 needed"
+        return f"trained again, it may owe its gain to chance (odds {odds})"
+    return ""
+
+
+def evidence(fresh: Score, used: Score) -> float:
+    """Logarithm of how much likelier what happened is by the new model."""
+    return fresh.log_likelihood - used.log_likelihood

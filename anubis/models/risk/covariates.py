@@ -23,7 +23,7 @@ from anubis.core.history.status import Times, Uptimes
 from anubis.models.risk.choice import ODDS, WHERE
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.evaluation import SEEDS, Tell, nobody, unscorable_reason
-from anubis.models.risk.forecast_evidence import log_chances
+from anubis.models.risk.forecast import log_chances
 from anubis.models.risk.risk_model import forecast
 from anubis.models.risk.splits import DECIDING, DrawnSplit, split
 

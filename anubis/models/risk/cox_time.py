@@ -22,9 +22,8 @@ import numpy as np
 from anubis.core.arrays import Floats, Floats32, Ints
 from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.forecast import keep_on
-from anubis.models.risk.perceptron import HazardNetwork
+from anubis.models.risk.perceptron import HazardNetwork, Scale
 from anubis.models.risk.risk_model import learnable
-from anubis.models.risk.scale import Scale
 from anubis.models.risk.survival import life_table
 from anubis.text.packages import require_package
 

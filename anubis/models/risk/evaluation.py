@@ -10,8 +10,7 @@ import numpy as np
 from anubis.core.errors import RiskError
 from anubis.core.history.status import Times, Uptimes
 from anubis.models.risk import scores
-from anubis.models.risk.forecast import HOURS
-from anubis.models.risk.forecast_evidence import log_likelihood
+from anubis.models.risk.forecast import HOURS, log_likelihood
 from anubis.models.risk.models import MODELS
 from anubis.models.risk.risk_model import RiskModel, forecast, learnable
 from anubis.models.risk.score_summary import Score

@@ -1,6 +1,7 @@
 """Cox-Time's relative risk exp(g(x, t)) for all nodes and times at once, without torch.
 
-g is the mean of several perceptrons with two hidden layers. The time is one more input of the first
+Columns of any size are first scaled to numbers of about one, as learned from the training data. g
+is the mean of several perceptrons with two hidden layers. The time is one more input of the first
 layer, so the contribution of the covariates there is computed once for a node, not once for each
 time.
 """
@@ -13,8 +14,49 @@ from typing import Self
 
 import numpy as np
 
-from anubis.core.arrays import Floats, Floats32
+from anubis.core.arrays import Flags, Floats, Floats32
 from anubis.core.history.status import Times
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Scale of each column. A value outside the range of training counts as the nearest one
+    inside."""
+
+    low: Times
+    high: Times
+    logged: Flags  # hours and counts span orders of magnitude
+    mean: Times  # after that step
+    spread: Times
+
+    @classmethod
+    def from_table(cls, table: Floats) -> Self:
+        low, high = table.min(axis=0), table.max(axis=0)
+        logged = (low >= 0) & (_skew(np.log1p(np.maximum(table, 0))) < _skew(table))
+        plain = np.where(logged, np.log1p(np.maximum(table, 0)), table)
+        spread = plain.std(axis=0)
+        return cls(
+            low=low,
+            high=high,
+            logged=logged,
+            mean=plain.mean(axis=0),
+            spread=np.where(spread > 1e-12 * np.maximum(1, np.abs(plain).max(axis=0)), spread, 1.0),
+        )
+
+    def apply(self, table: Floats) -> Floats:
+        if table.shape[1:] != self.low.shape:
+            raise ValueError(f"{table.shape[1:]} columns, expected {self.low.shape}")
+        clipped = np.clip(table, self.low, self.high)
+        plain = np.where(self.logged, np.log1p(np.maximum(clipped, 0)), clipped)
+        return (plain - self.mean) / self.spread
+
+
+def _skew(table: Floats) -> Times:
+    centred = table - table.mean(axis=0)
+    spread = np.maximum(table.std(axis=0), 1e-300)
+    skew: Times = np.abs(np.mean((centred / spread) ** 3, axis=0))
+    return skew
+
 
 # nodes at a time: their hidden layers stay in the cache, and products are too small for threads
 BLOCK = 128

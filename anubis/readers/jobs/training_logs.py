@@ -30,7 +30,16 @@ from anubis.core.diagnose.evidence import (
     Rise,
 )
 from anubis.core.text import escape_line
-from anubis.readers.jobs.launcher_words import MARKS, LauncherWords, exit_of
+from anubis.readers.jobs.launcher_words import (
+    HEAD,
+    MARKS,
+    REPEATED,
+    LauncherWords,
+    LineLabel,
+    exit_of,
+    split_line,
+    task_labels,
+)
 from anubis.readers.jobs.log_lines import (
     log_files,
     node_of_file,
@@ -39,7 +48,6 @@ from anubis.readers.jobs.log_lines import (
     time_of,
     written_at,
 )
-from anubis.readers.jobs.task_labels import HEAD, REPEATED, LineLabel, split_line, task_labels
 from anubis.readers.jobs.trace_reader import Broken, TraceReader
 
 TRACEBACK = "Traceback (most recent call last)"

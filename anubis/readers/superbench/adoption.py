@@ -1,11 +1,17 @@
-"""Rows of results-summary.jsonl as a campaign: a plan, its executions, and what was left out.
+"""Results of SuperBench, adopted: rows of results-summary.jsonl as a campaign, and baseline.json as
+criteria.
 
 Nothing is judged here. A value that most nodes have and one lacks becomes a failed execution,
 because a value that is missing, NaN or 0 must leave the node unknown, and never healthy.
+
+A baseline is one mean per metric. A mean has no spread, so the repeatability of such a criterion is
+unknown, and it says so. How many units the mean covers is not in the file, so it has to be given.
+Single ranks have no baseline.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,28 +19,40 @@ from functools import partial
 
 import numpy as np
 
-from anubis.core.errors import UsageError
+from anubis.core.errors import CriteriaError, UsageError
 from anubis.core.records import (
     BenchmarkSpec,
+    CriteriaSet,
+    Criterion,
+    CriterionKey,
     Ended,
     Execution,
     Layout,
     MetricSpec,
     Node,
     Plan,
+    Policy,
+    Provenance,
     Readings,
     Result,
+    canonical,
 )
-from anubis.readers.superbench.metric_names import (
+from anubis.readers.superbench.results import (
+    NODE,
+    RANK,
     RETURN_CODE,
     VERSION,
     MetricPlace,
+    NodeResults,
+    comparable,
+    cut,
+    describe_value,
+    number,
     place,
     spec,
     workload,
 )
-from anubis.readers.superbench.results import NodeResults, comparable, cut, describe_value, number
-from anubis.readers.tables.plans import ASSUMED_S, execution, phase, step
+from anubis.readers.tables.adoption import ASSUMED_S, execution, phase, step
 from anubis.text.wording import names as few
 from anubis.text.wording import quantity
 
@@ -226,3 +244,58 @@ def _series(values: Mapping[str, float], metrics: Mapping[str, _Metric]) -> Read
         Layout(tuple((where.metric, where.device, 1) for where in places)),
         np.array(list(values.values())),
     )
+
+
+SUITE = f"{VERSION}-baseline"
+
+
+def means_as_criteria(
+    baseline: Mapping[str, object],
+    *,
+    sku: str,
+    units: int,
+    policy: Policy,
+    anubis: str,
+    created_at: str,
+) -> tuple[CriteriaSet, list[str]]:
+    """Return criteria for the node and for each rank, as SuperBench applies them, and names left
+    out."""
+    if units < policy.min_units:
+        raise CriteriaError(
+            f"a mean of {units} units is too few: the policy asks for {policy.min_units}"
+        )
+    criteria_read = []
+    left_out = []
+    for name, mean in baseline.items():
+        where, value = place(name), comparable(mean)
+        if where and where.metric == RETURN_CODE:
+            continue
+        declared = spec(where) if where else None
+        if where is None or declared is None or value is None or where.device != NODE:
+            left_out.append(name)
+            continue
+        criteria_read += [
+            Criterion(
+                key=CriterionKey(
+                    sku=sku,
+                    workload=workload(where.benchmark),
+                    metric=where.metric,
+                    device_kind=kind,
+                ),
+                unit=declared.unit,
+                direction=declared.direction,
+                reference=np.array([value]),
+                alpha=policy.alpha_of(where.benchmark, where.metric),
+                tail=policy.tail,
+                units=units,
+                healthy=units,
+                nodes=units,
+                repeatability=None,
+            )
+            for kind in (NODE, RANK)
+        ]
+    if not criteria_read:
+        raise CriteriaError("the baseline has no metric that can be judged")
+    digest = hashlib.sha256(canonical(dict(baseline)).encode()).hexdigest()[:16]
+    provenance = Provenance(suite=SUITE, anubis=anubis, digest=digest, created_at=created_at)
+    return CriteriaSet(sku=sku, criteria=tuple(criteria_read), provenance=provenance), left_out

@@ -18,8 +18,7 @@ from typing import Any
 
 from anubis.core.errors import UsageError
 from anubis.core.records import WORST_FIRST, Assessment, Judgement, NodeVerdict, Verdict
-from anubis.readers.superbench.metric_names import place
-from anubis.readers.superbench.results import NodeResults, describe_value, number
+from anubis.readers.superbench.results import NodeResults, describe_value, number, place
 from anubis.text.reading import load_yaml
 
 parser: Any = import_module("re._parser")  # how Python itself reads them; it has no declared types

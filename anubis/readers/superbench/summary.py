@@ -13,7 +13,7 @@ from types import MappingProxyType
 from anubis.core.errors import UsageError
 from anubis.core.judge.units import Units, latest_executions, units
 from anubis.core.records import CriterionKey, Ended, Execution, ParameterValue, Plan, Workload
-from anubis.readers.superbench.metric_names import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
+from anubis.readers.superbench.results import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
 
 OWN_CODE = 1  # for an Anubis program that could not measure; SuperBench only knows "not 0"
 

@@ -1,4 +1,5 @@
-"""A table of measurements as a campaign: a plan, and an execution on each node.
+"""A table of measurements as a campaign: an execution on each node, and a plan of steps that were
+run elsewhere, as every import has.
 
 Nothing is judged here. If a node lacks what most nodes of its kind have, or a value could not be
 read, that becomes a step that could not be run, so that the node is left unknown, and never
@@ -8,7 +9,7 @@ healthy.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,14 +19,72 @@ from anubis.core.records import (
     Execution,
     Layout,
     Node,
+    Phase,
     Plan,
+    PlannedEntry,
     Readings,
     Result,
+    Step,
     Workload,
 )
 from anubis.readers.tables.intake import ForeignTable, SeriesName
-from anubis.readers.tables.plans import ASSUMED_S, execution, phase, step
 from anubis.text.wording import names, quantity
+
+ASSUMED_S = 1.0  # how long a step took: files do not say, and a specification must
+NOTHING = Result()
+
+
+def phase(workloads: Iterable[Workload]) -> Phase:
+    return Phase(name="imported", entries=tuple(map(_entry, workloads)))
+
+
+def step(workload: Workload, node: str, *, position: int = 0, repeat: int = 0) -> Step:
+    """Return a step; `position`: of the workload in its phase."""
+    return Step(
+        id=f"0.{position}.{repeat}/{workload.benchmark}/{node}",
+        workload=workload,
+        participants=(node,),
+        phase=0,
+        repeat=repeat,
+        timeout_s=ASSUMED_S,
+        exclusive=True,
+    )
+
+
+def execution(
+    step: Step,
+    ended: Ended,
+    *,
+    reason: str = "",
+    result: Result = NOTHING,
+    started_at: float | None = None,
+    duration_s: float = 0.0,
+) -> Execution:
+    return Execution(
+        step=step,
+        attempt=1,
+        ended=ended,
+        final=True,
+        reason=reason,
+        result=result,
+        started_at=started_at,
+        duration_s=duration_s,
+    )
+
+
+def _entry(workload: Workload) -> PlannedEntry:
+    return PlannedEntry(
+        workload=workload,
+        scope="node",
+        exclusive=True,
+        repeats=1,
+        timeout_s=ASSUMED_S,
+        duration_s=ASSUMED_S,
+        groups="all",
+        rounds=None,
+        min_nodes=1,
+    )
+
 
 VERSION = "csv"  # the program that measured, and its version, are unknown
 NAMED = 3  # metrics in a sentence
