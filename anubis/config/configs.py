@@ -122,7 +122,7 @@ class RayCluster(_Nodes):
     address: str = ""
     """`host:port` of the head, or `local`: Ray is started on this machine alone. Default:
     `$RAY_ADDRESS`."""
-    start: Literal["ssh", "slurm", "kubernetes"] | None = None
+    start: str | None = None
     """`ssh`, `slurm` or `kubernetes`: start Ray on just the nodes under test, and stop it
     afterwards. It replaces `address` and `token`. Default: Ray runs already."""
     start_options: tuple[str, ...] = ()
@@ -164,7 +164,9 @@ class RayCluster(_Nodes):
         self._check_start()
 
     def _check_start(self) -> None:
-        if self.start:
+        if self.start is not None:
+            if self.start not in (ways := start_ways()):
+                raise ValueError(f'"start" is "{self.start}"; {did_you_mean(self.start, ways)}')
             for name in ("address", "token"):
                 if getattr(self, name):
                     raise ValueError(

@@ -400,7 +400,8 @@ def test_a_folder_that_somebody_else_made_is_not_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"start": "docker"}, "expected 'ssh', 'slurm' or 'kubernetes'"),
+        ({"start": "docker"}, '"start" is "docker"; known: kubernetes, slurm, ssh'),
+        ({"start": "slrum"}, '"start" is "slrum"; did you mean "slurm"?'),
         ({"start": "kubernetes"}, '"start: kubernetes" and "start_pod" with an image go together'),
         ({"start": "ssh", "start_pod": {"image": "a"}}, "go together"),
         ({"start": "ssh", "address": "a:1"}, '"address" (use a Ray that runs already) and "start"'),
