@@ -135,7 +135,7 @@ def run(
 
     if limits is not None:
         if json:
-            raise UsageError("--limits says sentences, --json the document: leave one of them out")
+            raise UsageError("--limits and --json exclude each other: give one of them")
         _judge_alone(name, limits, context.args, benchmarks or ())
     program = catalog.find(name, catalog.load(catalog.folders(benchmarks or ())))
     argv = [*program.argv(sys.executable), *context.args]

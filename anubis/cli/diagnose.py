@@ -168,7 +168,7 @@ def _print_hook(folder: Path) -> None:
 
 def _keep_look(live: Path | None, folder: Path) -> None:
     if live is None:
-        raise UsageError("--live-to needs --live or --pid, which say what to ask")
+        raise UsageError("--live-to needs --live or --pid")
     print(anubis.keep_look(live, folder, Terminal()))
 
 

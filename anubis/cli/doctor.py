@@ -30,10 +30,10 @@ def doctor(
     """
     if cluster is not None:
         if benchmarks:
-            raise UsageError("--benchmarks are looked at on this node: leave --cluster out")
+            raise UsageError("--benchmarks examines programs on this node: leave --cluster out")
         _examine_nodes(nodes, cluster, json)
     if nodes:
-        raise UsageError("which cluster are these nodes of? --cluster says how they are reached")
+        raise UsageError("nodes need --cluster, whose file says how they are reached")
     checks = anubis.examine(benchmarks or ())
     if json:
         from anubis.report.documents import CheckLine

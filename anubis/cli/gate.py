@@ -44,9 +44,9 @@ def gate(
         typer.Option(
             "--event",
             metavar="EVENT",
-            help=f"With --plan, what happened: {', '.join(EVENTS)}. That nodes were added or "
-            "upgraded, or had an incident, is kept: until they pass a test, a defect is presumed "
-            "on them.",
+            help=f"With --plan, what happened: {', '.join(EVENTS)}. It is kept that nodes "
+            "were added or upgraded or had an incident. They are presumed defective until they "
+            "pass a test.",
         ),
     ] = JOB,
     category: Annotated[
@@ -76,7 +76,7 @@ def gate(
         decision.show(anubis.select(happened, terms, Terminal()), as_json=json, why=why)
         return
     if event != JOB:
-        raise UsageError("a gate is for a job: --event goes with --plan")
+        raise UsageError("--event needs --plan: without it a gate is for a job")
     if not request.duration_s:
         raise UsageError("a gate needs the job's --duration, such as 24h")
     if json and nagios:
@@ -102,11 +102,11 @@ def _event(
             return events.FleetUpgraded(nodes=nodes, criteria=became)
         case "job-allocated":
             if not duration_s:
-                raise UsageError("a job-allocated needs the job's --duration, such as 24h")
+                raise UsageError("--event job-allocated needs the job's --duration, such as 24h")
             return events.JobAllocated(nodes=nodes, duration_s=duration_s)
         case "incident-reported":
             if not category:
-                raise UsageError("an incident-reported needs the incident's --category")
+                raise UsageError("--event incident-reported needs the incident's --category")
             return events.IncidentReported(nodes=nodes, category=category)
         case "tick":
             return events.Tick(nodes=nodes)

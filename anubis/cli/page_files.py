@@ -31,7 +31,7 @@ def check_page(path: Path | None, option: str = "--html") -> None:
             f'{option} "{path}": "{folder}" is not a folder that this user can write to'
         )
     if path.exists() and not os.access(path, os.W_OK):
-        raise UsageError(f'{option} "{path}" is there, and this user may not change it')
+        raise UsageError(f'{option} "{path}" exists, and this user may not change it')
 
 
 def write_page(page: str, path: Path) -> None:

@@ -102,11 +102,11 @@ def _show_pings(judged: JudgedPings, *, as_json: bool) -> NoReturn:
 
 def _check(request: LookRequest, every: str | None, *, follow: bool) -> None:
     if every and not follow:
-        raise UsageError("--every says how often --follow looks: give both, or neither")
+        raise UsageError("--every is the interval of --follow: give both, or neither")
     if follow and request.until is not None:
-        raise UsageError("--at looks back once, and --follow goes on: give one of them")
+        raise UsageError("--at and --follow exclude each other: give one of them")
     if request.file and (request.prometheus or request.agents):
-        raise UsageError("--file is telemetry already: give neither --prometheus nor --agents")
+        raise UsageError("--file replaces --prometheus and --agents: give one of them")
 
 
 def _show(views: Sequence[LookView], *, as_json: bool) -> None:
@@ -136,7 +136,7 @@ def _tell(view: LookView, cluster: str | None, caller: Terminal) -> None:
 
 def _write_files(views: Sequence[LookView], html: Path | None, record: Path | None) -> None:
     if record and len(views) > 1:
-        raise UsageError(f"--record takes one job, and {len(views)} were looked at: name the job")
+        raise UsageError(f"--record takes one job, not {len(views)}: name the job")
     if record:
         anubis.record_telemetry(views[0], record)
     if html:

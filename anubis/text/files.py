@@ -218,7 +218,7 @@ def json_value(text: str, pairs: FromPairs | None = None) -> Any:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise ValueError("a text holds half a character, which nothing can keep") from None
+            raise ValueError("a text contains half a character, which cannot be stored") from None
     return value
 
 

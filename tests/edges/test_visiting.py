@@ -140,7 +140,7 @@ def test_who_rings_is_called_back_and_who_has_no_password_is_not(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["n1"], "which cluster are these nodes of?"),
+        (["n1"], "nodes need --cluster"),
         (
             ["--cluster", "local"],
             'nodes of cluster "local" are not reached by ssh, Slurm or Kubernetes',
