@@ -20,7 +20,7 @@ from anubis.reach.executors.programs import spell
 from anubis.report import campaign_screen, jsonl
 from anubis.report import coverage as coverage_report
 from anubis.report import html as html_report
-from anubis.report.plan import phase_fields
+from anubis.report.jsonl import phase_fields
 from anubis.report.view import CampaignView
 from anubis.text.wording import quantity, short_node_list, time_span
 

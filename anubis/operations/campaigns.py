@@ -18,7 +18,6 @@ from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link
 from anubis.core.judge.judgement import mark_unfinished
-from anubis.core.judge.precedents import Precedents
 from anubis.core.judge.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, untested_by_reason
 from anubis.core.network.group_search import REPEATS
@@ -54,7 +53,7 @@ from anubis.operations.executors import executor_of
 from anubis.operations.history import resume_hint
 from anubis.operations.names import new_name
 from anubis.operations.owners import windows_known
-from anubis.operations.precedents import precedents, precedents_of
+from anubis.operations.precedents import Precedents, precedents, precedents_of
 from anubis.operations.report import view_in
 from anubis.operations.requests import CampaignRequest
 from anubis.operations.validator import CampaignOutcome, carry_out, judge

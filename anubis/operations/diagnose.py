@@ -19,8 +19,7 @@ from anubis.core.diagnose.cures import WEIGHTS, PastDiagnosis
 from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
 from anubis.core.diagnose.evidence import JobEvidence, RankMap, join_evidence
-from anubis.core.diagnose.facts import InferenceRule, JobFact
-from anubis.core.diagnose.faults import fault_of
+from anubis.core.diagnose.facts import InferenceRule, JobFact, fault_of
 from anubis.core.errors import ConfigError, EvidenceError, UsageError, did_you_mean
 from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.judge.equality import NodeSettings

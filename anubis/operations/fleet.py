@@ -15,10 +15,15 @@ from anubis.core.clock import Time
 from anubis.core.diagnose.cures import PastDiagnosis
 from anubis.core.fabric import natural_key
 from anubis.core.history.attributes import NodeAttributes
-from anubis.core.history.changes import are_dated_anew, changed_nodes, index_from, new_event_records
 from anubis.core.history.events import EventRecord
 from anubis.core.history.maintenance import open_windows, windows_told
-from anubis.core.history.past import Happened
+from anubis.core.history.past import (
+    Happened,
+    are_dated_anew,
+    changed_nodes,
+    index_from,
+    new_event_records,
+)
 from anubis.core.history.status import Incident, Repair, Validation, Watch
 from anubis.core.history.tracks import IncidentColumns
 from anubis.core.keep.commands import LifeAction

@@ -13,7 +13,6 @@ from anubis import __version__
 from anubis.config import configs
 from anubis.core.errors import UsageError
 from anubis.core.history.status import Watch
-from anubis.core.judge.precedents import Precedents
 from anubis.core.records import (
     Assessment,
     Campaign,
@@ -26,7 +25,7 @@ from anubis.core.records import (
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, find_for_import, now_in
 from anubis.operations.names import new_name
-from anubis.operations.precedents import taught_before
+from anubis.operations.precedents import Precedents, taught_before
 from anubis.operations.requests import (
     BaselineImport,
     CsvImport,

@@ -3,15 +3,25 @@ is compared, and criteria that other campaigns taught, which tell how healthy no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from anubis.config import catalog
 from anubis.core.history.events import FleetUpgraded
 from anubis.core.judge.equality import NodeSettings
-from anubis.core.judge.precedents import Precedents
 from anubis.core.records import BenchmarkSpec, Campaign, CriteriaSet
 from anubis.store.history import ClusterHistory, History
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precedents:
+    settings: Sequence[NodeSettings] = ()  # that other nodes last reported
+    criteria: Sequence[CriteriaSet] = ()  # that other campaigns taught
+
+
+NOTHING_BEFORE = Precedents()
+
 
 Programs = Mapping[str, frozenset[str]]  # programs and the settings that they report
 

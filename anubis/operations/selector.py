@@ -19,12 +19,11 @@ import numpy as np
 from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.arrays import Flags
 from anubis.core.campaign.planning import MET, all_meet
-from anubis.core.history.changes import index_after, index_from
 from anubis.core.history.defects import Defect, defects
 from anubis.core.history.events import EventRecord, FleetEvent, reported_incidents, reports
 from anubis.core.history.logbook import RATES, Logbook
 from anubis.core.history.maintenance import Windows, windows_told
-from anubis.core.history.past import Happened, logbook_of
+from anubis.core.history.past import Happened, index_after, index_from, logbook_of
 from anubis.core.history.paths import bad_links
 from anubis.core.history.standing import ANY, Standing, standing
 from anubis.core.history.status import Instants, Statuses, Times

@@ -14,7 +14,7 @@ from anubis.core.judge.limits import remedy_of
 from anubis.core.keep.commands import CloseTicket, LifeAction, OpenTicket, Stage
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, State
-from anubis.core.keep.reserve import next_in_line, reserve_of, wanted_here
+from anubis.core.keep.lives import next_in_line, reserve_of, wanted_here
 from anubis.core.records import Policy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import time_in

@@ -32,7 +32,6 @@ from anubis.core.errors import ExecutorError, Stopped
 from anubis.core.fabric import natural_key
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
-from anubis.core.judge.precedents import NOTHING_BEFORE, Precedents
 from anubis.core.judge.software import versions
 from anubis.core.judge.units import Units, latest_executions, partition, relevant_units, units
 from anubis.core.network.traffic import turns_of_pair_tests
@@ -45,6 +44,7 @@ from anubis.core.records import (
     Workload,
     new_criteria,
 )
+from anubis.operations.precedents import NOTHING_BEFORE, Precedents
 from anubis.reach.executors.executor import Executor
 
 LONGEST_WAIT_S = 1.0  # so that progress moves and an interrupt is noticed

@@ -16,12 +16,11 @@ from anubis.core.watch.detector import look
 from anubis.core.watch.findings import Deviation, Look, Suspicion
 from anubis.core.watch.likelihood import mix_by_category, mix_of
 from anubis.core.watch.model import WatchModel
-from anubis.core.watch.outliers import OutlierStream
+from anubis.core.watch.outliers import OutlierStream, pack_stream, resume_stream
 from anubis.core.watch.rounds import KeptLook, WatchedJob, due_jobs, gone_jobs
 from anubis.core.watch.standstill import standing_still
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
-from anubis.models.watch import streams
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.keep import Keeping, enter_if_answered
@@ -74,13 +73,13 @@ class JobMemory:
         if self._stream is None or not self._stream.is_about(telemetry):
             self._stream = OutlierStream(telemetry.metrics, telemetry.nodes, telemetry.groups)
             if self._kept:
-                streams.resume(self._stream, self._kept)
+                resume_stream(self._stream, self._kept)
         self._stream.hear(telemetry)
         return _named_deviations(self._stream)
 
     def to_keep(self) -> bytes:
         """State from which another process can go on; empty if the rule can name no node anyway."""
-        return streams.pack(self._stream) if self._stream and self._stream.has_peers else b""
+        return pack_stream(self._stream) if self._stream and self._stream.has_peers else b""
 
 
 def look_at_job(

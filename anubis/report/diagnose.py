@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from anubis.core.diagnose.analyst import JobTrouble
+from anubis.core.diagnose.analyst import JobTrouble, settling_collector
 from anubis.core.diagnose.cures import WORDS, CureLevel
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
-from anubis.core.diagnose.settling import settling_collector
 from anubis.report.json import json_line
 from anubis.text.wording import short_node_list
 

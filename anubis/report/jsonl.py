@@ -1,12 +1,13 @@
-"""A campaign for programs: a JSON object for each verdict, part and kind, then a summary. No value
-is NaN."""
+"""A campaign for programs: its plan, phase by phase; a JSON object for each verdict, part and kind;
+then a summary. No value is NaN."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from anubis.core.records import Judgement, PartVerdict, Verdict
+from anubis.core.campaign.planning import Estimate
+from anubis.core.records import Judgement, PartVerdict, Phase, Verdict
 from anubis.lab.simulation.reckoning import Reckoning
 from anubis.report import coverage, kinds
 from anubis.report.coverage import TierCrossed
@@ -194,3 +195,28 @@ def _parts(verdict: PartVerdict) -> list[PartName]:
     return [
         PartName(kind=part.kind, name=part.name, other=part.other or None) for part in verdict.parts
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseLine:
+    phase: str
+    benchmarks: Sequence[str]
+    steps: int
+    turns: int
+    """How often steps wait for others before they begin."""
+    fewest_turns: int
+    """The least number of turns of pairs that share cables, in whatever order; 0 if none wait."""
+    duration_s: float
+    node_hours: float
+
+
+def phase_fields(phase: Phase, cost: Estimate) -> PhaseLine:
+    return PhaseLine(
+        phase=phase.name,
+        benchmarks=[str(entry.workload) for entry in phase.entries],
+        steps=cost.steps,
+        turns=cost.turns,
+        fewest_turns=cost.fewest_turns,
+        duration_s=round(cost.duration_s, 1),
+        node_hours=round(cost.node_hours, 4),
+    )

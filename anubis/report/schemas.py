@@ -60,13 +60,19 @@ from anubis.report.history import (
 )
 from anubis.report.imports import CampaignLine, IncidentsLine, IntakeFields, NodesLine
 from anubis.report.json import ABSENT, json_name, schema_name
-from anubis.report.jsonl import CrossedLine, PartLine, ReckoningLine, SummaryLine, VerdictLine
+from anubis.report.jsonl import (
+    CrossedLine,
+    PartLine,
+    PhaseLine,
+    ReckoningLine,
+    SummaryLine,
+    VerdictLine,
+)
 from anubis.report.keep import ActionLine, KeepingLine, LifeLine
 from anubis.report.links import BetweenLine
 from anubis.report.nodes import NodeLine
 from anubis.report.periodic_tasks import PeriodicTaskLine
 from anubis.report.pings import PingsLine
-from anubis.report.plan import PhaseLine
 from anubis.report.risk import ChoiceLine, LeftOutLine, RiskLine
 from anubis.report.risk_ranking import NodeRiskLine
 from anubis.report.simulate import PolicyLine, RunLine, SimulationLine

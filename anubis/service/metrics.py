@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from anubis import __version__
 from anubis.core.keep.life import State, suspect_since
-from anubis.core.keep.reserve import wanted_here
+from anubis.core.keep.lives import wanted_here
 from anubis.core.records import Judgement
 from anubis.report.keep import is_open
 from anubis.service.connections import Connections

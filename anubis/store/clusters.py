@@ -1,4 +1,5 @@
-"""The clusters that a history knows: every node belongs to one of them.
+"""The clusters that a history knows, and the nodes that each has as far as reported: measured,
+watched, imported, held, or shown to the keeper. Every node belongs to one cluster.
 
 People know a cluster by its name. What was reported before any cluster had a name belongs to the
 unnamed one, until a cluster is named that it plainly belongs to.
@@ -6,7 +7,7 @@ unnamed one, until a cluster is named that it plainly belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -17,12 +18,15 @@ import sqlalchemy as sa
 from anubis.core.errors import StoreError, UnknownRecordError, UsageError
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
 from anubis.core.text import escape_line
+from anubis.store.assessments import NODE_VERDICTS
 from anubis.store.attributes import ATTRIBUTES
 from anubis.store.campaigns import CAMPAIGNS, forget_campaign
 from anubis.store.checksums import Damage
-from anubis.store.database import Database, upsert
+from anubis.store.database import PER_QUESTION, Database, upsert
 from anubis.store.event_records import EVENT_RECORDS
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
+from anubis.store.holds import HOLDS
+from anubis.store.keeping import LIVES
 from anubis.store.row_counts import ROW_COUNTS, recount
 from anubis.store.row_mapping import CHECKED_BY, RecordTable, metadata
 
@@ -232,3 +236,50 @@ def _rename(connection: sa.Connection, old: str, new: str) -> None:
         since = connection.execute(first).scalar() or 0.0
         cluster = KnownCluster(name=new, executor="", address="", since=since)
         upsert(connection, clusters, [CLUSTERS.row(cluster)])
+
+
+NAMING = (WATCHES, LIVES, HOLDS, ATTRIBUTES, INCIDENTS, REPAIRS)  # where most nodes are comes first
+
+
+class NodeNames:
+    def __init__(self, database: Database, cluster: str) -> None:
+        self._database = database
+        self._cluster = cluster
+
+    def find(self, nodes: Collection[str]) -> set[str]:
+        """Return those of these nodes that the cluster has."""
+        names, rest = set[str](), {*nodes}
+        with self._database.reading() as connection:
+            for query, node in self._queries():
+                if not rest:
+                    break
+                there = set(_those_in(connection, query, node, sorted(rest)))
+                names, rest = names | there, rest - there
+        return names
+
+    def all(self) -> list[str]:
+        with self._database.reading() as connection:
+            queries = [query for query, _ in self._queries()]
+            names: Iterable[str] = connection.execute(sa.union(*queries)).scalars()
+            return sorted(names)
+
+    def _queries(self) -> Iterator[tuple[sa.Select[Any], sa.Column[Any]]]:
+        for kind in NAMING:
+            yield sa.select(kind.c.node).where(kind.c.cluster == self._cluster), kind.c.node
+        node = NODE_VERDICTS.c.node
+        of_cluster = CAMPAIGNS.c.cluster == self._cluster
+        campaigns = NODE_VERDICTS.table.join(
+            CAMPAIGNS.table, NODE_VERDICTS.c.campaign == CAMPAIGNS.c.key
+        )
+        yield sa.select(node).select_from(campaigns).where(of_cluster), node
+
+
+def _those_in(
+    connection: sa.Connection,
+    query: sa.Select[Any],
+    node: sa.Column[Any],
+    names: list[str],
+) -> Iterator[str]:
+    for start in range(0, len(names), PER_QUESTION):
+        some = node.in_(names[start : start + PER_QUESTION])
+        yield from connection.execute(query.where(some).distinct()).scalars()

@@ -38,12 +38,12 @@ from anubis.store.assessments import (
     VERDICTS,
     campaign_records,
     has_paths,
+    limit_shares,
 )
 from anubis.store.attributes import ATTRIBUTES, attributes_of
 from anubis.store.campaigns import CAMPAIGNS, CHECKSUM, DEMANDS, SHORT, checked_rows, refuse_gone
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import PER_QUESTION, Database
-from anubis.store.drift import limit_shares
 from anubis.store.event_records import (
     EVENT_RECORDS,
     all_event_records,

@@ -16,12 +16,12 @@ from anubis.core.records import UNNAMED
 from anubis.store.assessments import Assessments
 from anubis.store.campaigns import Campaigns
 from anubis.store.claims import ProcessLock, acting_lock
-from anubis.store.clusters import Clusters
+from anubis.store.clusters import Clusters, NodeNames
 from anubis.store.database import Database
 from anubis.store.decisions import Decisions
 from anubis.store.diagnoses import Diagnoses
 from anubis.store.event_records import EventRecords
-from anubis.store.executions import Executions
+from anubis.store.executions import Executions, LastSettings
 from anubis.store.experience import Experience
 from anubis.store.happenings import INCIDENTS, REPAIRS, Happenings, JobRows, Watches
 from anubis.store.holds import Holds
@@ -30,9 +30,7 @@ from anubis.store.keeping import KeeperState
 from anubis.store.looks import Looks
 from anubis.store.memory import Memory
 from anubis.store.messages import Messages
-from anubis.store.node_names import NodeNames
 from anubis.store.periodic_tasks import PeriodicTasks
-from anubis.store.settings import LastSettings
 from anubis.store.soundness import Examination, Soundness
 from anubis.store.tokens import Audit, Tokens
 

@@ -52,8 +52,8 @@ from anubis.core.keep.keeper_events import (
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, OpenIncident, Proof, State
+from anubis.core.keep.lives import next_in_line, reserve_of
 from anubis.core.keep.reasons import is_ours, reason
-from anubis.core.keep.reserve import next_in_line, reserve_of
 from anubis.core.records import Judgement
 from tests.core.saboteurs import (
     ACTING,

@@ -9,10 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis.core.watch.outliers import OutlierRule, OutlierStream
+from anubis.core.watch.outliers import OutlierRule, OutlierStream, pack_stream, resume_stream
 from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
-from anubis.models.watch import streams
-from anubis.models.watch.streams import pack, resume
 
 POWER = WatchedMetric(name="gpu_power", unit="W", low=0.0, high=700.0, fault=Side.LOW, family="gpu")
 RETRANSMITS = WatchedMetric(
@@ -277,10 +275,10 @@ def test_a_stream_that_goes_on_in_another_process_is_the_one_that_never_ended():
     through, at_once = None, heard(job)
     for first in range(0, job.points, 487):
         stream = OutlierStream(job.metrics, job.nodes, job.groups)
-        assert through is None or resume(stream, through)
+        assert through is None or resume_stream(stream, through)
         piece = job.values[:, :, max(0, first - 300) : first + 487]  # pieces overlap
         stream.hear(replace(job, start=job.start + max(0, first - 300), values=piece))
-        through = pack(stream)
+        through = pack_stream(stream)
     assert named(stream) == named(at_once) == {("n3", "gpu_power", Side.LOW)}
     assert stream.heard_s == at_once.heard_s == 90 * 60
     for name, array in at_once.state().items():
@@ -291,18 +289,18 @@ def test_a_stream_that_goes_on_in_another_process_is_the_one_that_never_ended():
 def test_of_other_nodes_or_peers_of_damaged_bytes_and_of_another_release_a_stream_begins_anew(
     nodes, monkeypatch
 ):
-    kept = pack(heard(telemetry(healthy(nodes=8))))
+    kept = pack_stream(heard(telemetry(healthy(nodes=8))))
     anew = OutlierStream((POWER,), tuple(f"n{i}" for i in range(nodes)), ("a",) * nodes)
-    assert not resume(anew, kept)
+    assert not resume_stream(anew, kept)
     alike = OutlierStream((POWER,), tuple(f"n{i}" for i in range(8)))
     half = len(kept) // 2
     for damaged in (b"", kept[:half], kept[:half] + b"x" + kept[half + 1 :], b"no archive"):
-        assert not resume(alike, damaged)
-    monkeypatch.setattr(streams, "VERSION", 2)
-    assert not resume(alike, kept)
+        assert not resume_stream(alike, damaged)
+    monkeypatch.setattr("anubis.core.watch.outliers.VERSION", 2)
+    assert not resume_stream(alike, kept)
     assert alike.heard_s == 0
     monkeypatch.undo()
-    assert resume(alike, kept)
+    assert resume_stream(alike, kept)
 
 
 def test_a_gap_longer_than_the_span_begins_the_hour_anew():

@@ -10,8 +10,7 @@ import pytest
 
 from anubis.config import configs
 from anubis.core.diagnose.evidence import Gravity
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
-from anubis.core.diagnose.faults import fault_of
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom, fault_of
 from anubis.core.errors import ConfigError
 from anubis.readers.jobs.kernel_lines import kernel_lines
 from anubis.readers.jobs.kernel_logs import parse_kernel

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anubis.core.diagnose.analyst import JobTrouble
+from anubis.core.diagnose.analyst import WHO, WHY, JobTrouble, settling_collector
 from anubis.core.diagnose.evidence import Collector
 from anubis.core.diagnose.facts import FactKind
-from anubis.core.diagnose.settling import WHO, WHY, settling_collector
 from anubis.readers.jobs.trace_reader import trace_readers
 
 ALL = frozenset(Collector)

@@ -1,5 +1,5 @@
-"""Concludes what is wrong with a job and which nodes or ranks are at fault; not why, nor what to
-do.
+"""Concludes what is wrong with a job and which nodes or ranks are at fault, but not why, nor what
+to do. If that is not known yet, it names the one collector that would settle it.
 
 The analyst gets all facts at once. The order of `TIERS` says which outweighs which: what one host
 shows of itself outweighs what hosts report of each other, and that outweighs unusual values. No
@@ -10,11 +10,11 @@ common.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from anubis.core.diagnose.evidence import Gravity, JobEvidence
+from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence
 from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Reasoning, Whom
 from anubis.core.diagnose.live_progress import proof
 
@@ -187,3 +187,38 @@ def _are_most(culprits: Sequence[Whom], evidence: JobEvidence) -> bool:
 
 def _ends(report: JobFact) -> Iterable[Whom]:
     return (Whom(node=end.node) for end in (report.whom, report.peer) if end and end.node)
+
+
+# that show who it is, the surest first
+WHO: Mapping[JobTrouble, tuple[Collector, ...]] = {
+    JobTrouble.HUNG: (Collector.STACKS, Collector.CALLS, Collector.KERNEL_LOG),
+    JobTrouble.FAILED: (Collector.TRAINING_LOG, Collector.KERNEL_LOG, Collector.CALLS),
+    JobTrouble.SLOW: (Collector.STEPS, Collector.TELEMETRY, Collector.KERNEL_LOG),
+    JobTrouble.UNEVEN: (Collector.STEPS, Collector.KERNEL_LOG),
+}
+# that show why, for causes that are only what was seen of a culprit
+WHY: Mapping[FactKind, tuple[Collector, ...]] = {
+    FactKind.ABSENT: (Collector.STACKS, Collector.KERNEL_LOG),
+    FactKind.UNFINISHED: (Collector.KERNEL_LOG, Collector.TELEMETRY),
+    FactKind.ELSEWHERE: (Collector.KERNEL_LOG,),
+    FactKind.STOPPED: (Collector.KERNEL_LOG,),
+    FactKind.GONE: (Collector.TRAINING_LOG, Collector.KERNEL_LOG),
+    FactKind.DIED: (Collector.KERNEL_LOG,),
+    FactKind.DISTRIBUTED_ERROR: (Collector.KERNEL_LOG,),
+    FactKind.SLOW_COMPUTE: (Collector.TELEMETRY, Collector.KERNEL_LOG),
+    FactKind.SLOW_NETWORK: (Collector.KERNEL_LOG,),
+    FactKind.SLOWED: (Collector.TELEMETRY, Collector.KERNEL_LOG),
+}
+
+
+def settling_collector(
+    trouble: JobTrouble,
+    cause: FactKind | None,
+    collectors: Collection[Collector],
+    *,
+    is_named: bool,
+) -> Collector | None:
+    """Return the collector that would show who it is, or else why; None if no one would."""
+    needed = WHO.get(trouble, ()) if not is_named else ()
+    needed += WHY.get(cause, ()) if cause else ()
+    return next((name for name in needed if name not in collectors), None)

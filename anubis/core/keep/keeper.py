@@ -61,9 +61,8 @@ from anubis.core.keep.keeper_events import (
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy, allowed_count
 from anubis.core.keep.life import AFTER_JOBS, DefectFound, Life, OpenTest, Owed, Proof
-from anubis.core.keep.lives import Lives
+from anubis.core.keep.lives import Lives, next_in_line, reserve_of
 from anubis.core.keep.reasons import SPARE, UNPROVEN
-from anubis.core.keep.reserve import next_in_line, reserve_of
 from anubis.core.keep.suspicions import owed_for
 from anubis.core.records import Judgement
 

@@ -1,10 +1,14 @@
-"""The lives of a fleet, with counts. Before a count only lives that changed are counted again, so
-that thousands of events cost no more than one look at each life."""
+"""The lives of a fleet, with counts; and the hot buffer of a sku: its nodes, and the next
+candidates.
+
+Before a count only lives that changed are counted again, so that thousands of events cost no more
+than one look at each life.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Concatenate, ParamSpec
 
 from anubis.core.keep.breaker import ScopeCount, scopes
@@ -99,3 +103,25 @@ def _enter(nodes: set[str], node: str, by: int) -> None:
         nodes.add(node)
     else:
         nodes.discard(node)
+
+
+def wanted_here(goals: Mapping[str, int], skus: Collection[str]) -> dict[str, int]:
+    """Goals for the skus that are present. If the sku of no node is known, all goals: the shortfall
+    is then reported."""
+    nobody_says = not any(skus)
+    return {sku: count for sku, count in goals.items() if nobody_says or sku in skus}
+
+
+def reserve_of(sku: str, lives: Iterable[Life]) -> list[Life]:
+    """Spares, and nodes that must be proven before they are spares."""
+    return [life for life in lives if life.sku == sku and life.is_there and life.is_reserve]
+
+
+def next_in_line(sku: str, lives: Iterable[Life], risk: Mapping[str, float]) -> list[Life]:
+    """Idle healthy nodes, the least at risk first."""
+    free = [life for life in lives if life.sku == sku and _may_be_reserve(life)]
+    return sorted(free, key=lambda life: (risk.get(life.node, 0.0), life.node))
+
+
+def _may_be_reserve(life: Life) -> bool:
+    return life.state is State.IN_SERVICE and life.is_idle and not life.cordon

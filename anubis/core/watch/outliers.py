@@ -3,13 +3,20 @@
 The compared value is a node's distance from its own level of the last hour: nodes differ steadily,
 and a steady difference is no fault. A fixed amount is stored for each metric and node: the means of
 the last 60 minutes, and the number of samples apart in each of the last ten.
+
+The state of a stream is stored as bytes between two looks, because each look of a service is a
+process of its own, and the rule of ten minutes needs an hour. Some 300 bytes for each metric and
+node are stored, fewer once compressed. A stream of other metrics, nodes or peers, or of another
+release, cannot use them and begins anew.
 """
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -260,3 +267,30 @@ def _append(kept: Any, newest: Any) -> Any:
     moved = np.roll(kept, -1, axis=-1)
     moved[..., -1] = newest
     return moved
+
+
+VERSION = 1  # of the arrays of `OutlierStream.state` and their meaning
+SEAL_BYTES = sha256().digest_size
+
+
+def pack_stream(stream: OutlierStream) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **stream.state())
+    state = file.getvalue()
+    return _seal(stream, state) + state
+
+
+def resume_stream(stream: OutlierStream, kept: bytes) -> bool:
+    """Restore the stream from stored bytes. Return whether they were complete and from such a
+    stream; else it stays as new."""
+    seal, state = kept[:SEAL_BYTES], kept[SEAL_BYTES:]
+    if seal != _seal(stream, state):
+        return False
+    with np.load(io.BytesIO(state), allow_pickle=False) as arrays:
+        stream.restore(dict(arrays))
+    return True
+
+
+def _seal(stream: OutlierStream, state: bytes) -> bytes:
+    facts = (VERSION, stream.rule, stream.metrics, stream.nodes, stream.groups)
+    return sha256(repr(facts).encode() + state).digest()
