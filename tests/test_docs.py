@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -126,6 +127,23 @@ def test_what_a_command_measures_is_what_it_and_its_neighbours_import():
     shown = {"scripts/studies/show-loop", "scripts/studies/loop_site.py"}
     assert shown | {"anubis/core/keep/reasons.py", "anubis/readers/jobs/live.py"} <= files
     assert all((ROOT / file).is_file() for file in files)
+
+
+def test_a_page_whose_words_alone_changed_was_not_run_again(tmp_path):
+    last_run = run_path(str(ROOT / "scripts/make-claims"))["last_run"]
+    last_run.__globals__["ROOT"] = tmp_path
+
+    def git(*words, day=1):
+        author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+        at = os.environ | {"GIT_COMMITTER_DATE": f"2026-01-{day:02}T00:00Z"}
+        subprocess.run(["git", *author, *words], cwd=tmp_path, env=at, check=True)
+
+    git("init", "--quiet")
+    for day, text in enumerate(("found: 7; all", "found: 8; all", "found: 8. All"), 1):
+        (tmp_path / "page.md").write_text(text)
+        git("add", "page.md")
+        git("commit", "--quiet", "--message", text, day=day)
+    assert last_run("page.md")[1] == "2026-01-02"
 
 
 def test_a_figure_that_its_page_does_not_show_is_refused():
