@@ -94,6 +94,15 @@ def test_every_script_that_a_page_names_is_there_and_a_page_names_every_study():
     assert not studies - named
 
 
+def test_a_module_that_a_page_or_a_study_names_by_its_folder_exists():
+    folders = ("anubis", "benchmarks", "scripts", "tests")
+    files = [f"{file}" for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    for page in (*PAGES, ROOT / "DESIGN.md", *STUDIES):
+        named = re.findall(r"[`\"]([a-z_]+/[a-z_/]+\.py)\b", page.read_text())
+        ghosts = [name for name in named if not any(file.endswith(f"/{name}") for file in files)]
+        assert not ghosts, page.name
+
+
 CLAIMS = yaml.safe_load((ROOT / "docs/results/claims.yaml").read_text())
 
 
