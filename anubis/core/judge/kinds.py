@@ -21,7 +21,7 @@ from anubis.core.arrays import Ints
 from anubis.core.fabric import natural_key
 from anubis.core.judge.criteria import similarities
 from anubis.core.judge.ecdf import goodness
-from anubis.core.judge.peaks import SMALLEST, Valley, deepest_valley
+from anubis.core.judge.peaks import SMALLEST, Valley, deepest_valley, resolution
 from anubis.core.judge.units import Units
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey, NodeKind, Policy, Samples
 
@@ -214,17 +214,6 @@ class _Levels:
         return self._middle_means(~odd), self._middle_means(odd)
 
     @cached_property
-    def resolution(self) -> float:
-        """The power of ten of which all values are multiples, relative to them; 0 if none is."""
-        values = self.measured.values[:: max(1, self.measured.values.size // 1000)]
-        typical = float(np.median(values))
-        for exponent in range(int(np.floor(np.log10(typical))), -10, -1):
-            steps = values / 10.0**exponent
-            if np.all(np.abs(steps - np.round(steps)) < 1e-6):
-                return float(10.0**exponent / typical)
-        return 0.0
-
-    @cached_property
     def _node(self) -> Ints:
         owners = [self.position[name] for (name,) in self.measured.participants]
         return np.repeat(owners, np.diff(self.measured.edges[self.measured.firsts]))
@@ -306,7 +295,7 @@ class _Fleet:
         measured = ~np.isnan(level)
         if np.sum(measured) < FEWEST:
             return None
-        valley = deepest_valley(_spread_out(level[measured], levels.resolution))
+        valley = deepest_valley(_spread_out(level[measured], resolution(levels.measured.values)))
         if valley.chance > self.most:
             return None
         boundary = _boundary(level[measured], valley, -float(np.log(levels.alpha)))
@@ -337,16 +326,16 @@ def _boundary(level: Samples, valley: Valley, limit: float) -> float | None:
     return boundary if SMALLEST <= share <= 1 - SMALLEST else None
 
 
-def _spread_out(values: Samples, resolution: float) -> Samples:
-    """Spread equal values evenly over the resolution of the metric. Two values that nearly all
-    units have do not come from the resolution."""
+def _spread_out(values: Samples, step: float) -> Samples:
+    """Spread equal values evenly over a step of the metric. Two values that nearly all
+    units have do not come from its resolution."""
     points, kind, counts = np.unique(values, return_inverse=True, return_counts=True)
     if np.sum(counts > values.size / 20) < 3:
         return values
     order = np.argsort(kind, kind="stable")
     number = np.empty(values.size)
     number[order] = np.arange(values.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    return points[kind] + resolution * ((number + 0.5) / counts[kind] - 0.5)
+    return points[kind] + step * ((number + 0.5) / counts[kind] - 0.5)
 
 
 def _are_same(a: _Mask, b: _Mask) -> bool:

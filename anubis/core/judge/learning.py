@@ -18,6 +18,7 @@ from anubis.core.judge.groups import cast_votes
 from anubis.core.judge.kinds import find_kinds, is_of_no_kind, kinds_of, split_by_kind
 from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.software import Versions
+from anubis.core.judge.two_levels import Learned, find_two_levels
 from anubis.core.judge.units import Units
 from anubis.core.records import (
     CriteriaSet,
@@ -65,6 +66,7 @@ def learn_criteria(
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
     orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}
     fastest: dict[CriterionKey, float] = {}
+    own: list[Learned] = []
     for alike in measured:
         if alike.metric.judged_by == "limit" or is_of_no_kind(alike, kinds):
             continue
@@ -75,15 +77,17 @@ def learn_criteria(
             alike, policy, before.get(key), together[sku, key.workload], scattered.get(key, ())
         )
         by_sku[sku].append(criterion)
+        own.append((alike, criterion))
         parts = alike.participants, alike.devices
         if parts not in orders:  # many metrics share their units
             orders[parts] = _order_of(alike)
         digests[sku].append(_digest(alike, *orders[parts]))
+    two_levels = dict(find_two_levels(own, policy))
     return tuple(
         CriteriaSet(
             sku=sku,
             criteria=tuple(
-                sorted((_refuse_stalled(c, fastest) for c in by_sku[sku]), key=sort_key)
+                sorted((_refuse(c, fastest, two_levels) for c in by_sku[sku]), key=sort_key)
             ),
             provenance=Provenance(
                 suite=suite,
@@ -147,6 +151,15 @@ def _note_fastest(pairs: Units, fastest: dict[CriterionKey, float]) -> None:
     lower = pairs.metric.direction == "lower"
     fast = float(np.quantile(pairs.medians, 1 - FAST if lower else FAST))
     fastest[key] = (min if lower else max)(fastest.get(key, fast), fast)
+
+
+def _refuse(
+    criterion: Criterion,
+    fastest: Mapping[CriterionKey, float],
+    two_levels: Mapping[CriterionKey, str],
+) -> Criterion:
+    reason = two_levels.get(criterion.key)
+    return _refuse_stalled(replace(criterion, refusal=reason) if reason else criterion, fastest)
 
 
 def _refuse_stalled(criterion: Criterion, fastest: Mapping[CriterionKey, float]) -> Criterion:

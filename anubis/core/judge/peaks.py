@@ -65,3 +65,14 @@ def _valleys(ordered: Samples) -> Iterator[Valley]:
 def _shares(gaps: Samples, neighbours: Samples) -> Samples:
     both = gaps + neighbours
     return np.divide(gaps, both, out=np.zeros_like(gaps), where=both > 0)
+
+
+def resolution(values: Samples) -> float:
+    """The power of ten of which all values are multiples, relative to them; 0 if none is."""
+    values = values[:: max(1, values.size // 1000)]
+    typical = float(np.median(values))
+    for exponent in range(int(np.floor(np.log10(typical))), -10, -1):
+        steps = values / 10.0**exponent
+        if np.all(np.abs(steps - np.round(steps)) < 1e-6):
+            return float(10.0**exponent / typical)
+    return 0.0
