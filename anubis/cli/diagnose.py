@@ -141,9 +141,9 @@ def diagnose(
     else:
         view = anubis.diagnose_job(request, caller)
     if html:
-        from anubis.report import diagnosis_page
+        from anubis.report.diagnoses import diagnosis_page
 
-        write_page(diagnosis_page.render(view), html)
+        write_page(diagnosis_page(view), html)
     _show(view, as_json=json)
     if tell:
         _say_who_was_told(view, news, caller)

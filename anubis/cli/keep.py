@@ -285,13 +285,13 @@ def _show_diagnoses(diagnosed: Sequence[DiagnosedJob], *, as_json: bool) -> None
 
 
 def _show_periodic_tasks(standings: Sequence[PeriodicTaskState], *, as_json: bool) -> None:
-    from anubis.report import periodic_tasks
+    from anubis.report.keep import periodic_task_line, periodic_task_sentences
 
     if as_json:
-        answer.write_lines(map(periodic_tasks.periodic_task_line, standings))
+        answer.write_lines(map(periodic_task_line, standings))
         return
     # wall clock: shown to a person, decides nothing
-    for sentence in periodic_tasks.sentences(standings, time.time()):
+    for sentence in periodic_task_sentences(standings, time.time()):
         print(sentence)
 
 

@@ -32,8 +32,13 @@ from anubis.core.records import (
 from anubis.core.text import escape_line
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.reach.executors.machine import port_range
-from anubis.reach.executors.start_settings import PodSettings, PodStart, RayStart, StartSettings
-from anubis.reach.executors.start_ways import start_ways
+from anubis.reach.executors.start_settings import (
+    PodSettings,
+    PodStart,
+    RayStart,
+    StartSettings,
+    start_ways,
+)
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from anubis.reach.orchestrators.orchestrator import OrchestratorSettings, settings_kinds
 from anubis.text import hostlist, places

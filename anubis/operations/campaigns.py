@@ -17,8 +17,8 @@ from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine
 from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link
+from anubis.core.judge.equality import differences, versions
 from anubis.core.judge.judgement import mark_unfinished
-from anubis.core.judge.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, untested_by_reason
 from anubis.core.network.group_search import REPEATS
 from anubis.core.network.reproduction import (

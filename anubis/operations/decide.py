@@ -34,11 +34,16 @@ from anubis.core.records import (
 from anubis.core.select.decision import Decision
 from anubis.core.select.selection import Budget
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import enter, find, time_in
+from anubis.operations.clusters import (
+    enter,
+    find,
+    refuse_partners_of_themselves,
+    refuse_strangers,
+    time_in,
+)
 from anubis.operations.names import new_name
 from anubis.operations.requests import Terms
 from anubis.operations.selector import Past, Selector, offers, read_past
-from anubis.operations.strangers import refuse_partners_of_themselves, refuse_strangers
 from anubis.operations.tell import note
 from anubis.store.history import ClusterHistory, History
 from anubis.text import places

@@ -25,19 +25,18 @@ from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.watch.findings import Look
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve, time_in
+from anubis.operations.clusters import drop_strangers, resolve, time_in
 from anubis.operations.job_surroundings import surroundings
 from anubis.operations.keeping_policy import kept_policy
 from anubis.operations.notify import message_of_diagnosis
 from anubis.operations.owners import nodes_of, orchestrator_of
 from anubis.operations.precedents import last_settings
 from anubis.operations.requests import DiagnosisRequest, LookRequest
-from anubis.operations.strangers import drop_strangers
 from anubis.operations.tell import note
 from anubis.operations.watch import take_looks
 from anubis.readers.jobs.trace_reader import TraceContext, TraceReader, trace_readers
 from anubis.report.diagnose import DiagnosisView, headline, lines
-from anubis.report.diagnosis_page import facts_of
+from anubis.report.diagnoses import facts_of
 from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.history import ClusterHistory
 
@@ -55,7 +54,7 @@ def diagnose_job(
     """Diagnose a job. `past`: advice given before; what did not help is not advised again. `votes`:
     the settings that the cluster's nodes last reported. `around`: what is known of the network
     between the job's nodes, if no topology is named."""
-    from anubis.readers.jobs.node_settings import settings_evidence
+    from anubis.operations.job_surroundings import settings_evidence
 
     policy = configs.diagnosis(request.policy)
     places = _places(request, policy)
@@ -183,31 +182,27 @@ def rules() -> tuple[InferenceRule, ...]:
         critical,
         hang,
         log_facts,
-        mismatch,
-        odd_settings,
         root_cause,
         slow,
-        slow_paths,
         stacks,
         transfers,
         wires,
     )
 
-    modules = (
-        critical,
-        log_facts,
-        bystanders,
-        hang,
-        stacks,
-        mismatch,
-        wires,
-        slow,
-        transfers,
-        slow_paths,
-        root_cause,
-        odd_settings,
+    return (
+        *critical.RULES,
+        *log_facts.RULES,
+        *bystanders.RULES,
+        *hang.RULES,
+        *stacks.RULES,
+        *hang.MATCHING_RULES,
+        *wires.RULES,
+        *slow.RULES,
+        *transfers.RULES,
+        *wires.SLOW_PATH_RULES,
+        *root_cause.RULES,
+        *bystanders.SETTINGS_RULES,
     )
-    return tuple(rule for module in modules for rule in module.RULES)
 
 
 def _places(request: DiagnosisRequest, policy: DiagnosisPolicy) -> dict[str, Path]:

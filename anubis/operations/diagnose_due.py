@@ -25,8 +25,7 @@ from anubis.operations.clusters import time_in
 from anubis.operations.diagnose import SOURCE, diagnose_and_tell, kept_of
 from anubis.operations.keep import Keeping, enter_if_answered
 from anubis.operations.requests import DiagnosisRequest
-from anubis.operations.stalls import stall_event_record, stalls_by_job
-from anubis.operations.tell import note
+from anubis.operations.tell import note, stall_event_record, stalls_by_job
 from anubis.report.diagnoses import OPEN, DiagnosedCluster, DiagnosedJob
 from anubis.store.diagnoses import DETAILS_KEPT_S, DiagnosisDetails
 from anubis.store.history import ClusterHistory

@@ -22,12 +22,10 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.executors import ways_to
 from anubis.reach.executors import ray_node
 from anubis.reach.executors.callback import Doorbell
-from anubis.reach.executors.dispatch import Sender, address_for
 from anubis.reach.executors.ray_link import safe_place
 from anubis.reach.executors.ray_start import order_for
-from anubis.reach.executors.remote_commands import RemoteCommand
-from anubis.reach.executors.start_settings import RayStart
-from anubis.reach.executors.start_ways import start_ways
+from anubis.reach.executors.remote_commands import RemoteCommand, Sender, address_for
+from anubis.reach.executors.start_settings import RayStart, start_ways
 from anubis.text import hostlist
 from anubis.text.packages import require_package
 from anubis.text.reading import read

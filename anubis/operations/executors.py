@@ -13,7 +13,7 @@ from anubis.config import catalog, configs
 from anubis.core.errors import UsageError
 from anubis.core.fabric import Fabric
 from anubis.operations.caller import Caller
-from anubis.reach.executors.start_ways import start_ways
+from anubis.reach.executors.start_settings import start_ways
 from anubis.text import hostlist
 from anubis.text.hostlist import shorten
 from anubis.text.packages import require_package

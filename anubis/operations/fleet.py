@@ -1,15 +1,17 @@
 """The fleet at a glance: for every node that the history knows, its fitness, its holder, its last
-verdict, and its passes that still count."""
+verdict, and its passes that still count; and what its keeper has left undone, for monitoring:
+failed orders, late periodic tasks, jobs that wait for a diagnosis, missing spares."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import TypeVar
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.campaign import planning
 from anubis.core.clock import Time
 from anubis.core.diagnose.cures import PastDiagnosis
@@ -28,11 +30,12 @@ from anubis.core.history.status import Incident, Repair, Validation, Watch
 from anubis.core.history.tracks import IncidentColumns
 from anubis.core.keep.commands import LifeAction
 from anubis.core.keep.objections import Objections
-from anubis.core.keep.periodic_tasks import PeriodicTask
+from anubis.core.keep.periodic_tasks import PeriodicTask, next_due
 from anubis.core.records import Ended, Judgement
 from anubis.core.watch.rounds import KeptLook
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
+from anubis.operations.diagnose_due import undiagnosed_since
 from anubis.operations.history import MOST_CAMPAIGNS
 from anubis.operations.keep import KeptFleet, look
 from anubis.operations.selector import LOOKED_BACK_S, standing_of
@@ -42,9 +45,8 @@ from anubis.report.history import Happening
 from anubis.report.maintenance import sentence
 from anubis.store.campaigns import CampaignRow
 from anubis.store.diagnoses import DETAILS_KEPT_S
-from anubis.store.history import ClusterHistory
+from anubis.store.history import ClusterHistory, Memory
 from anubis.store.holds import Hold
-from anubis.store.memory import Memory
 
 R = TypeVar("R", Incident, Repair, Validation)
 
@@ -304,4 +306,34 @@ def _glance(row: CampaignRow, ended: Mapping[Ended, int]) -> CampaignGlance:
         finished_at=row.finished_at,
         judgement=row.judgement,
         executions={how.value: number for how, number in ended.items()},
+    )
+
+
+FAILED_LATELY_S = HOUR_S  # the keeper retries what it still wants much sooner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upkeep:
+    failed: tuple[LifeAction, ...] = ()  # lately
+    overdue: Mapping[PeriodicTask, float] = field(default_factory=dict)  # since when
+    undiagnosed: tuple[float, ...] = ()  # since when each of these jobs waits
+    spares: Mapping[str, int] = field(default_factory=dict)  # that are wanted, by sku
+
+
+def upkeep_of(part: ClusterHistory, now: float) -> Upkeep:
+    """Upkeep of a cluster by the policy in the history, if there is one."""
+    failed = tuple(part.keeping.failed_actions(now - FAILED_LATELY_S))
+    kept = part.keeping.kept_by(or_none=True)
+    if kept is None:
+        return Upkeep(failed=failed)
+    policy, succeeded = kept.policy, part.periodic_tasks.successes()
+    due = {
+        task: next_due(rhythm, max(kept.since, succeeded.get(task, kept.since)))
+        for task, rhythm in policy.rhythms.items()
+    }
+    return Upkeep(
+        failed=failed,
+        overdue={task: at for task, at in due.items() if at <= now},
+        undiagnosed=undiagnosed_since(part, now) if policy.diagnose else (),
+        spares=policy.spares,
     )

@@ -1,4 +1,5 @@
-"""Read the history: campaigns with their verdicts, decisions, what happened to nodes.
+"""Read the history: campaigns with their verdicts, decisions, what happened to nodes, and how near
+metrics came to their limits in the tests of the last weeks.
 
 Only a campaign that ran to its end can be reported.
 """
@@ -11,9 +12,11 @@ from datetime import datetime
 from itertools import chain, islice
 from operator import attrgetter
 
+from anubis.core.amounts import DAY_S
 from anubis.core.errors import UsageError
 from anubis.core.history.defects import Defect, TrackRecord
 from anubis.core.history.defects import track_records as records_of
+from anubis.core.history.drift import drifts
 from anubis.core.judge.pooling import CampaignEvidence, join
 from anubis.core.records import Campaign, ClusterIdentity
 from anubis.core.select.decision import Decision
@@ -24,6 +27,7 @@ from anubis.operations.measurements import read_intact
 from anubis.operations.report import view_of
 from anubis.operations.selector import read_past
 from anubis.report import history as told
+from anubis.report.drift import SHOWN_DAYS, ClusterDrift
 from anubis.report.history import Happening
 from anubis.report.view import CampaignView
 from anubis.store.campaigns import CampaignRow
@@ -228,3 +232,21 @@ def forget_import(number: int, caller: Caller = NOBODY) -> Forgotten:
     """Remove what this import was the first to report, or the campaign that it became."""
     with caller.history() as history:
         return history.imports.forget(number)
+
+
+def drift_at_a_glance(caller: Caller = NOBODY) -> list[ClusterDrift]:
+    """Drift of all nodes together, by cluster."""
+    with caller.history() as history:
+        return [drift_of_cluster(part, caller) for part in history.every()]
+
+
+def drift_of_node(cluster: str, node: str, caller: Caller = NOBODY) -> ClusterDrift:
+    with caller.history() as history:
+        return drift_of_cluster(look_up(history, cluster), caller, node)
+
+
+def drift_of_cluster(part: ClusterHistory, caller: Caller, node: str = "") -> ClusterDrift:
+    """Drift of one cluster: of one node, or of all together."""
+    since = time_in(part, caller).now - SHOWN_DAYS * DAY_S
+    of_metrics = drifts(part.experience.limit_shares(since, node))
+    return ClusterDrift(cluster=part.cluster, node=node, since=since, drifts=of_metrics)

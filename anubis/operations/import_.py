@@ -23,7 +23,14 @@ from anubis.core.records import (
     Policy,
 )
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import enter, find_for_import, now_in
+from anubis.operations.clusters import (
+    enter,
+    find_for_import,
+    has_nodes,
+    no_such_node,
+    now_in,
+    strangers_among,
+)
 from anubis.operations.names import new_name
 from anubis.operations.precedents import Precedents, taught_before
 from anubis.operations.requests import (
@@ -33,7 +40,6 @@ from anubis.operations.requests import (
     NodeImport,
     SuperbenchImport,
 )
-from anubis.operations.strangers import has_nodes, no_such_node, strangers_among
 from anubis.operations.validator import judge
 from anubis.readers.incidents import incident_intake, named_cells
 from anubis.readers.incidents.incident_intake import Intake, Note

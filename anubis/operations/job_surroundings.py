@@ -1,24 +1,63 @@
-"""Collect what the history knows around a job: nodes that do not answer, the fabric measured last,
-the nodes' racks, and the pairs that a scan has measured since the job failed."""
+"""Evidence around a job: settings that its nodes reported last, compared with the nodes of their
+sku; nodes that answer no other; and what was measured across the network."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from anubis.core.diagnose.crash_scene import KNOWN_BAD
-from anubis.core.diagnose.evidence import Collector, JobEvidence, WorkingPair, join_evidence
+from anubis.core.diagnose.evidence import (
+    Collector,
+    JobEvidence,
+    OddSetting,
+    WorkingPair,
+    join_evidence,
+)
 from anubis.core.fabric import Part
 from anubis.core.history.attributes import NodeAttributes
+from anubis.core.judge.equality import NodeSettings, judge_settings
 from anubis.core.keep.life import unreachable
 from anubis.core.network.posterior import FaultPrior
-from anubis.core.records import Judgement
+from anubis.core.records import Expectation, Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.links import measured_across
 from anubis.report.view import NetworkView
 from anubis.store.history import ClusterHistory, History
 from anubis.text.wording import moment
+
+UNTOLD = "no settings of its nodes (node_config)"
+
+
+def settings_evidence(
+    evidence: JobEvidence,
+    votes: Collection[NodeSettings],
+    expectations: Sequence[Expectation] = (),
+) -> JobEvidence:
+    """Return the evidence with odd settings; `votes`: what all nodes of the cluster reported last,
+    those of the job among them."""
+    nodes = set(evidence.ranks.nodes.values())
+    own = [vote for vote in votes if vote.node in nodes]
+    piece = JobEvidence(job=evidence.job, at=evidence.at, collectors=frozenset())
+    if not own:
+        return replace(piece, gaps={Collector.SETTINGS: UNTOLD})
+    _, verdicts = judge_settings(own, expectations, votes)
+    at = {vote.node: vote.at for vote in own}
+    odd = tuple(
+        OddSetting(
+            node=(node := verdict.participants[0]),
+            setting=verdict.metric,
+            device=verdict.device,
+            sentence=verdict.reason,
+            at=at[node],
+        )
+        for verdict in verdicts
+        if verdict.judgement is Judgement.DEFECTIVE
+    )
+    return replace(piece, collectors=frozenset({Collector.SETTINGS}), settings=odd)
+
 
 SHORT = FaultPrior().limit
 MOST_OF_JOB = 0.5  # of its nodes in one rack: if more, all errors touch it by chance

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from anubis.config import criteria_files
 from anubis.core.judge import comparison
+from anubis.core.judge.equality import differences, versions
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.pooling import CampaignEvidence
-from anubis.core.judge.software import differences, versions
 from anubis.core.judge.units import latest_executions, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, sets_taught_by
 from anubis.operations.caller import NOBODY, Caller

@@ -16,9 +16,9 @@ from anubis.core.amounts import seconds_of
 from anubis.core.errors import ConfigError, CriteriaError, UsageError
 from anubis.core.judge.comparison import Renewal, criterion_changes, renewal
 from anubis.core.judge.earlier import learned_before
+from anubis.core.judge.equality import Versions, versions
 from anubis.core.judge.learning import learn_criteria
 from anubis.core.judge.pooling import CampaignEvidence
-from anubis.core.judge.software import Versions, versions
 from anubis.core.judge.units import Units, latest_executions, relevant_units, units
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.core.records import Campaign, CriteriaSet, Workload

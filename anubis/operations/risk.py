@@ -1,5 +1,9 @@
-"""Forecast incidents: learn a model from the history, compare models, use one, and rank nodes
-by their risk."""
+"""Forecast incidents: learn a model from the history, compare models, use one, and rank nodes by
+their risk.
+
+As a periodic task, train the model again on the history, and use it, or propose it, only if it is
+better than the one in use.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from anubis.config import configs
-from anubis.core.errors import RiskError
+from anubis.core.errors import ConfigError, RiskError
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import Logbook
-from anubis.core.history.status import Instants, Statuses, Times
+from anubis.core.history.status import Instants, Statuses, Times, Uptimes
+from anubis.core.keep.commands import Mode
+from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.models.risk import evaluation, risk_files, risk_learning, trained
-from anubis.models.risk.choice import ModelChoice
+from anubis.models.risk.choice import ModelChoice, judge_successor
 from anubis.models.risk.contributions import Carrier, carriers
 from anubis.models.risk.covariates import drop_covariates, worth_learning
 from anubis.models.risk.evaluation import Evaluation
@@ -28,6 +34,8 @@ from anubis.models.risk.trained import Trained
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.decide import Repertoire, read_repertoire
+from anubis.operations.names import new_name
+from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.operations.requests import EvaluateRiskRequest, RiskRequest, Terms, TrainRiskRequest
 from anubis.operations.selector import (
     LOOKED_BACK_S,
@@ -41,7 +49,7 @@ from anubis.operations.selector import (
 from anubis.report.risk_ranking import NodeAtRisk, RiskGlance
 from anubis.store.history import ClusterHistory
 from anubis.text import places
-from anubis.text.wording import names
+from anubis.text.wording import moment, names
 
 SHOWN_H = (24.0, 168.0, 720.0)  # a day, a week, a month
 
@@ -250,3 +258,72 @@ def _half(chances: Times) -> int:
     """Number of nodes, the likeliest first, that carry half of the expected incidents."""
     carried = np.cumsum(np.sort(chances)[::-1])
     return int(np.searchsorted(carried, carried[-1] / 2)) + 1 if carried.size else 0
+
+
+def renew_risk(task: PeriodicTaskRun) -> PeriodicTaskRecord:
+    if task.agreed is not None:
+        return _take(task, Path(task.agreed.proposal))
+    schedule = task.policy.risk
+    if schedule is None:
+        raise ConfigError("the policy of keeping states no times for the model of risk any more")
+    logbook = task.part.experience.logbook()
+    now = task.record.began
+
+    def view(covariates: tuple[str, ...] | None) -> Uptimes:
+        return risk_learning.uptimes_of(logbook, now, covariates)
+
+    def learn(uptimes: Uptimes) -> tuple[RiskModel, ModelProvenance]:
+        return risk_learning.train(uptimes, 0, tell=task.caller.doing)
+
+    in_use = _model_in_use(task)
+    try:
+        if in_use is None:
+            why = "no model was in use"
+        else:
+            used, trained_at = in_use
+            verdict = judge_successor(view, used, trained_at, now, lambda past: learn(past)[0])
+            if verdict.because:
+                return task.end_unchanged(f"{used.name} of {moment(trained_at)} stays: {verdict}")
+            why = f"better than {used.name} of {moment(trained_at)}: {verdict}"
+        model, origin = learn(view(None))
+    except RiskError as error:
+        return task.end_unchanged(f"too little is known to train a model: {error}")
+    if in_use is None and not model.looks:
+        return task.end_unchanged(f"no model is worth using: {origin.choice}")
+    origin = replace(origin, trained_at=now)
+    if schedule.mode is Mode.ACT:
+        _put_in_use(task, model, origin)
+        return task.end_done(f"{model.name} is in use: {why}")
+    proposal = places.proposals(task.part.cluster) / f"{new_name('risk', now)}.npz"
+    risk_files.save(model, origin, proposal)
+    return task.end_proposed(f"use {model.name}: {why}", proposal=str(proposal))
+
+
+def _model_in_use(task: PeriodicTaskRun) -> tuple[RiskModel, float] | None:
+    """The model in use, and the time up to which it learned; None if there is no model."""
+    file = places.risk_file(task.part.cluster)
+    if not file.is_file():
+        return None
+    model, origin = risk_files.load(file)
+    return model, file.stat().st_mtime if origin.trained_at is None else origin.trained_at
+
+
+def _put_in_use(task: PeriodicTaskRun, model: RiskModel, origin: ModelProvenance) -> None:
+    risk_files.save(model, origin, places.risk_file(task.part.cluster))
+
+
+def _take(task: PeriodicTaskRun, proposal: Path) -> PeriodicTaskRecord:
+    if not proposal.is_file():
+        raise RiskError(
+            f'there is no proposal "{proposal}" on this machine: approve it on the machine that'
+            " made it"
+        )
+    model, origin = risk_files.load(proposal)
+    in_use = _model_in_use(task)
+    if in_use and in_use[1] > (origin.trained_at or 0.0):
+        raise RiskError(
+            f"the model in use, of {moment(in_use[1])}, is newer than the one that was proposed:"
+            " nothing is changed"
+        )
+    _put_in_use(task, model, origin)
+    return task.end_done(f"{model.name} is in use: a person agreed")

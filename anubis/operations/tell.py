@@ -1,4 +1,5 @@
-"""Keep reports of what happened to nodes, with what follows for jobs, repairs and watches."""
+"""Keep reports of what happened to nodes, with what follows for jobs, repairs and watches; and
+reports that a running job stands still, once for each stall."""
 
 from __future__ import annotations
 
@@ -8,13 +9,15 @@ from typing import Any
 
 from anubis.core.amounts import DAY_S
 from anubis.core.clock import Time
+from anubis.core.diagnose.stalls import WATCH, ToldStall, is_news
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
-from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_nodes
 from anubis.core.history.events import (
     KEPT,
     NEEDED,
     TOLD_AS,
+    Consequences,
     EventRecord,
+    JobStalled,
     KeptEvent,
     MaintenancePlanned,
     NodeAdded,
@@ -22,14 +25,16 @@ from anubis.core.history.events import (
     OperatorSaid,
     Order,
     SuspicionRaised,
+    UnknownJob,
+    jobs_in,
+    repaired_nodes,
 )
 from anubis.core.keep.suspicions import HitRate, hit_rates
 from anubis.core.records import ClusterIdentity
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import enter, find, time_in
+from anubis.operations.clusters import enter, find, no_such_node, strangers_among, time_in
 from anubis.operations.names import new_name
 from anubis.operations.requests import TellRequest, flags_of
-from anubis.operations.strangers import no_such_node, strangers_among
 from anubis.operations.tokens import is_order, order_entry
 from anubis.store.history import ClusterHistory, History
 from anubis.store.tokens import AuditEntry
@@ -314,3 +319,36 @@ def _no_breaker(scope: str, part: ClusterHistory) -> str:
     opened = part.keeping.breakers()
     hint = did_you_mean(scope, opened) if opened else "none was ever open"
     return f'cluster "{part.cluster}" has no breaker "{scope}"; {hint}'
+
+
+def note_stall(
+    job: str, nodes: tuple[str, ...], since: float, reason: str, part: ClusterHistory
+) -> None:
+    """Keep a stall found in what the job's nodes reported, if it is new."""
+    if is_news(since, stalls_by_job(part).get(job, [])):
+        note([stall_event_record(job, nodes, since, WATCH, reason)], part)
+
+
+def stalls_by_job(part: ClusterHistory) -> dict[str, list[ToldStall]]:
+    """Reported stalls by job, in the order of time."""
+    by_job: dict[str, list[ToldStall]] = {}
+    for event_record in part.event_records.read_kind(JobStalled):
+        if isinstance(event := event_record.event, JobStalled):
+            stall = ToldStall(
+                job=event.job,
+                at=event_record.at,
+                source=event.source,
+                nodes=event.nodes,
+                reason=event.reason,
+            )
+            by_job.setdefault(event.job, []).append(stall)
+    return by_job
+
+
+def stall_event_record(
+    job: str, nodes: tuple[str, ...], since: float, source: str, reason: str
+) -> EventRecord:
+    event = JobStalled(nodes=nodes, job=job, source=source, reason=reason)
+    return EventRecord(
+        id=f"job {job} has made no progress since {since:.0f}", at=since, event=event
+    )

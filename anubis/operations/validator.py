@@ -30,9 +30,9 @@ from anubis.core.campaign.state_machine import (
 )
 from anubis.core.errors import ExecutorError, Stopped
 from anubis.core.fabric import natural_key
+from anubis.core.judge.equality import versions
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
-from anubis.core.judge.software import versions
 from anubis.core.judge.units import Units, latest_executions, partition, relevant_units, units
 from anubis.core.network.traffic import turns_of_pair_tests
 from anubis.core.records import (

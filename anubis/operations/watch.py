@@ -17,10 +17,9 @@ from anubis.core.keep.suspicions import HitRate, hit_rates
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import watch_model_files
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve, time_in
+from anubis.operations.clusters import drop_strangers, resolve, time_in
 from anubis.operations.owners import RunningJob, nodes_of, orchestrator_of, running_jobs
 from anubis.operations.requests import LookRequest
-from anubis.operations.strangers import drop_strangers
 from anubis.operations.tell import note
 from anubis.operations.watch_rounds import (
     JobMemory,

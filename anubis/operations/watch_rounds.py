@@ -18,14 +18,13 @@ from anubis.core.watch.likelihood import mix_by_category, mix_of
 from anubis.core.watch.model import WatchModel
 from anubis.core.watch.outliers import OutlierStream, pack_stream, resume_stream
 from anubis.core.watch.rounds import KeptLook, WatchedJob, due_jobs, gone_jobs
-from anubis.core.watch.standstill import standing_still
+from anubis.core.watch.silences import standing_still
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.keep import Keeping, enter_if_answered
-from anubis.operations.stalls import note_stall
-from anubis.operations.tell import note
+from anubis.operations.tell import note, note_stall
 from anubis.readers.telemetry.config import TelemetrySettings
 from anubis.readers.telemetry.pulled import TelemetryRing, TelemetrySource
 from anubis.report.watch import LookView, lines

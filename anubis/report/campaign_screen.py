@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING
 
 from anubis.core.records import Judgement, NodeVerdict, PartVerdict
 from anubis.lab.simulation.reckoning import Reckoning
-from anubis.report import coverage, kinds
+from anubis.report import coverage
 from anubis.report.metric_rows import MetricRow, benchmark_labels, metric_rows
 from anubis.report.screen_tables import add_row, table
-from anubis.report.view import GLYPH, CampaignView
+from anubis.report.view import (
+    GLYPH,
+    CampaignView,
+    describe_kind,
+    kinds_by_sku,
+    kinds_sentence,
+)
 from anubis.text.wording import figure, names, share, short_node_list, time_span
 
 if TYPE_CHECKING:
@@ -78,11 +84,11 @@ def _print_kinds(view: CampaignView, console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    for sku, of_sku in kinds.kinds_by_sku(view.kinds):
+    for sku, of_sku in kinds_by_sku(view.kinds):
         console.print()
-        console.print(Text(kinds.sentence(sku, of_sku)))
+        console.print(Text(kinds_sentence(sku, of_sku)))
         for kind in of_sku:
-            console.print(Padding(Text(kinds.description(kind)), (0, 0, 0, 2)))
+            console.print(Padding(Text(describe_kind(kind)), (0, 0, 0, 2)))
 
 
 def _print_nodes(view: CampaignView, console: Console) -> None:

@@ -18,16 +18,22 @@ from typing import Any
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.judge.software import versions
+from anubis.core.judge.equality import versions
 from anubis.core.judge.units import latest_executions
 from anubis.core.records import WORST_FIRST, Ended, Execution, Judgement, NodeVerdict, Samples
 from anubis.core.text import escape
-from anubis.report import kinds
 from anubis.report.metric_rows import MetricRow, benchmark_labels, metric_rows
 from anubis.report.network_page import network_section
 from anubis.report.page import page
 from anubis.report.svg import Axis, Chart, Element, Points, add, serialize, title
-from anubis.report.view import GLYPH, PARTS_NAMED, CampaignView
+from anubis.report.view import (
+    GLYPH,
+    PARTS_NAMED,
+    CampaignView,
+    describe_kind,
+    kinds_by_sku,
+    kinds_sentence,
+)
 from anubis.text import hostlist
 from anubis.text.wording import share
 
@@ -176,9 +182,9 @@ def render(view: CampaignView) -> str:
         campaign=view.campaign,
         glyph=GLYPH,
         worst_first=WORST_FIRST,
-        kinds=kinds.kinds_by_sku(view.kinds),
-        kind_sentence=kinds.sentence,
-        describe_kind=kinds.description,
+        kinds=kinds_by_sku(view.kinds),
+        kind_sentence=kinds_sentence,
+        describe_kind=describe_kind,
         fleet=_fleet(view),
         few=LARGE_TILES,
         parts_named=PARTS_NAMED,

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from anubis.core.campaign.planning import Estimate
 from anubis.core.records import Judgement, PartVerdict, Phase, Verdict
 from anubis.lab.simulation.reckoning import Reckoning
-from anubis.report import coverage, kinds
+from anubis.report import coverage
 from anubis.report.coverage import TierCrossed
 from anubis.report.json import json_line
-from anubis.report.view import CampaignView, CauseGroup
+from anubis.report.view import CampaignView, CauseGroup, kind_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def lines(view: CampaignView) -> Iterator[str]:
         yield json_line("verdict", _verdict_fields(verdict, _action(view, verdict)))
     for part in view.assessment.parts:
         yield json_line("part", part_fields(part, _action(view, part)))
-    yield from kinds.lines(view.kinds)
+    yield from kind_lines(view.kinds)
     if view.network and (crossed := view.network.coverage):
         fields = CrossedLine(
             nics=len(crossed.nics),

@@ -68,10 +68,9 @@ from anubis.report.jsonl import (
     SummaryLine,
     VerdictLine,
 )
-from anubis.report.keep import ActionLine, KeepingLine, LifeLine
+from anubis.report.keep import ActionLine, KeepingLine, LifeLine, PeriodicTaskLine
 from anubis.report.links import BetweenLine
 from anubis.report.nodes import NodeLine
-from anubis.report.periodic_tasks import PeriodicTaskLine
 from anubis.report.pings import PingsLine
 from anubis.report.risk import ChoiceLine, LeftOutLine, RiskLine
 from anubis.report.risk_ranking import NodeRiskLine

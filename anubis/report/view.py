@@ -1,14 +1,15 @@
-"""Everything a report is made from, as one value, with the few facts that every report repeats.
+"""Everything a report is made from, as one value, with the few facts that every report repeats:
+among them the kinds of nodes under one sku, how sure they are, and what settles it.
 
 Reports only read. They never judge and never run anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 
 from anubis.core.fabric import Fabric, Nic, Part, RailNic, RailNics
@@ -32,7 +33,8 @@ from anubis.core.records import (
     Remedy,
 )
 from anubis.lab.simulation.reckoning import Reckoning
-from anubis.text.wording import damage_note, names, quantity
+from anubis.report.json import json_line
+from anubis.text.wording import damage_note, figure, names, quantity, share, short_node_list
 
 PARTS_NAMED = 2  # in a headline
 GLYPH = {
@@ -344,3 +346,31 @@ def blamed_by(verdict: PartVerdict) -> Blamed:
         surely=verdict.judgement is Judgement.DEFECTIVE and len(verdict.parts) == 1,
         evidence=verdict.evidence,
     )
+
+
+def kinds_by_sku(kinds: Iterable[NodeKind]) -> list[tuple[str, list[NodeKind]]]:
+    ordered = sorted(kinds, key=lambda kind: kind.sku)
+    return [(sku, list(of_sku)) for sku, of_sku in groupby(ordered, key=lambda kind: kind.sku)]
+
+
+def kinds_sentence(sku: str, kinds: Sequence[NodeKind]) -> str:
+    confidence = min(kind.confidence for kind in kinds)
+    return (
+        f'sku "{sku}" has {len(kinds)} kinds of nodes (confidence {share(confidence)}); each node '
+        "is judged among its own kind. If they are what you bought, give each kind a sku of its "
+        'own ("skus" in the cluster\'s file); if not, something slows the nodes of a worse kind'
+    )
+
+
+def describe_kind(kind: NodeKind) -> str:
+    """Return `gpu-kind-b: 25 nodes, node[076-100]; gemm tflops 322 TFLOP/s`"""
+    unit = "" if kind.unit == "1" else f" {kind.unit}"
+    return (
+        f"{kind.label}: {quantity(len(kind.nodes), 'node')}, {short_node_list(kind.nodes)}; "
+        f"{kind.metric} {figure(kind.typical)}{unit}"
+    )
+
+
+def kind_lines(kinds: Iterable[NodeKind]) -> Iterator[str]:
+    for kind in kinds:
+        yield json_line("kind", replace(kind, confidence=round(kind.confidence, 6)))

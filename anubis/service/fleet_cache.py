@@ -14,10 +14,14 @@ from anubis.core.history.drift import Drift
 from anubis.core.select.decision import Decision
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.drift import drift_of_cluster
-from anubis.operations.fleet import ClusterGlance, campaigns_at_a_glance, glance_at
-from anubis.operations.history import decisions
-from anubis.operations.keeper_health import Upkeep, upkeep_of
+from anubis.operations.fleet import (
+    ClusterGlance,
+    Upkeep,
+    campaigns_at_a_glance,
+    glance_at,
+    upkeep_of,
+)
+from anubis.operations.history import decisions, drift_of_cluster
 from anubis.report.fleet import CampaignGlance, NodeGlance, node_line
 from anubis.service.requester import LOG
 from anubis.store.history import ClusterHistory

@@ -16,16 +16,15 @@ from fastapi.responses import StreamingResponse
 from anubis.core.errors import AnubisError
 from anubis.core.history.fleet_days import health_by_day, incident_categories, times_before
 from anubis.core.records import Judgement
-from anubis.operations.drift import drift_of_node
 from anubis.operations.fleet import campaign_at_a_glance, steps_planned
-from anubis.operations.history import recall
+from anubis.operations.history import drift_of_node, recall
 from anubis.report import diagnoses as told_diagnoses
-from anubis.report import diagnosis_page, drift, html, keep, watch_rounds
+from anubis.report import drift, html, keep, watch_rounds
 from anubis.report import service_pages as written
+from anubis.report.diagnoses import shown_again
 from anubis.report.fleet import NodeGlance, campaign_line
-from anubis.report.health_page import DAYS, ClusterOverTime, health_page
 from anubis.report.node_list import NodeQuery
-from anubis.report.service_pages import ClusterOnPage
+from anubis.report.service_pages import DAYS, ClusterOnPage, ClusterOverTime, health_page
 from anubis.service.api import actions_of, find_diagnosis, find_look, find_node, requester_of
 from anubis.service.fleet_cache import Snapshot
 from anubis.service.requester import Requester
@@ -165,7 +164,7 @@ def router(house: House) -> APIRouter:
     def diagnosis(cluster: str, at: str, job: str, request: Request) -> Response:
         diagnosed, details = find_diagnosis(cluster, at, job, request)
         facts = json.loads(details.page)
-        return _page(diagnosis_page.shown_again(facts, diagnosed.tested, rooms="/diagnoses"))
+        return _page(shown_again(facts, diagnosed.tested, rooms="/diagnoses"))
 
     @pages.get("/live.js")
     def live() -> Response:

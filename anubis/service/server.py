@@ -23,7 +23,6 @@ from anubis.operations.requests import KeepRequest, ServeRequest
 from anubis.operations.verb_processes import begin, keep_words
 from anubis.service.admission import MOST_HEADER_BYTES, STREAMS
 from anubis.service.app import application
-from anubis.service.audit import AuditTrail
 from anubis.service.connections import Connections
 from anubis.service.fleet_cache import Board
 from anubis.service.gate import Gates, StartedTests
@@ -33,7 +32,7 @@ from anubis.service.pages import STREAMED_S
 from anubis.service.problems import MEDIA_TYPE, problem
 from anubis.service.requester import LOG, OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
-from anubis.service.shared import House
+from anubis.service.shared import AuditTrail, House
 from anubis.service.slow_pages import Overviews, Question
 from anubis.store.database import own_name
 from anubis.text.places import history_url

@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from anubis.operations.diagnose_due import last_diagnoses
-from anubis.operations.drift import drift_at_a_glance
+from anubis.operations.history import drift_at_a_glance
 from anubis.operations.links import links_at_a_glance
 from anubis.operations.risk import risk_at_a_glance
 from anubis.operations.tickets import out_of_work

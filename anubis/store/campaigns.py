@@ -16,9 +16,9 @@ from anubis.core.errors import StoreError, UnknownCampaignError, did_you_mean
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.records import Campaign, CampaignKind, Demand, Judgement, Workload
 from anubis.store import claims
-from anubis.store.attributes import BY_CAMPAIGNS, keep_attributes
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import Database, upsert
+from anubis.store.happenings import BY_CAMPAIGNS, keep_attributes
 from anubis.store.row_mapping import RecordTable, metadata, side_by_side
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be

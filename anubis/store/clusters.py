@@ -19,12 +19,11 @@ from anubis.core.errors import StoreError, UnknownRecordError, UsageError
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
 from anubis.core.text import escape_line
 from anubis.store.assessments import NODE_VERDICTS
-from anubis.store.attributes import ATTRIBUTES
 from anubis.store.campaigns import CAMPAIGNS, forget_campaign
 from anubis.store.checksums import Damage
 from anubis.store.database import PER_QUESTION, Database, upsert
 from anubis.store.event_records import EVENT_RECORDS
-from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
+from anubis.store.happenings import ATTRIBUTES, INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.keeping import LIVES
 from anubis.store.row_counts import ROW_COUNTS, recount

@@ -14,10 +14,10 @@ from anubis.core.amounts import DAY_S
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.records import Ended, Execution, Readings, Result, Step, Workload
 from anubis.store import row_mapping
-from anubis.store.attributes import attributes_of
 from anubis.store.campaigns import CAMPAIGNS, campaign_column, key_of, refuse_gone, short_row
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
+from anubis.store.happenings import attributes_of
 from anubis.store.row_mapping import UNPACKABLE, Form, Prose, RecordTable, RowValues, Share
 from anubis.store.shared_values import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, reference, sharing
 

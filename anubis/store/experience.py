@@ -40,7 +40,6 @@ from anubis.store.assessments import (
     has_paths,
     limit_shares,
 )
-from anubis.store.attributes import ATTRIBUTES, attributes_of
 from anubis.store.campaigns import CAMPAIGNS, CHECKSUM, DEMANDS, SHORT, checked_rows, refuse_gone
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import PER_QUESTION, Database
@@ -53,7 +52,14 @@ from anubis.store.event_records import (
     told_by_id,
 )
 from anubis.store.executions import EXECUTIONS
-from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES, incident_columns
+from anubis.store.happenings import (
+    ATTRIBUTES,
+    INCIDENTS,
+    REPAIRS,
+    WATCHES,
+    attributes_of,
+    incident_columns,
+)
 from anubis.store.measured import (
     FAILED,
     MEASURED,

@@ -1,21 +1,23 @@
-"""Events in the lives of nodes: incidents, watches, repairs, jobs. What is reported twice is kept
-once, and a later report completes an earlier one."""
+"""Events in the lives of nodes: incidents, watches, repairs, jobs, and the attributes that imports
+and campaigns report. What is reported twice is kept once, and a later report completes an earlier
+one. An attribute has a row for each report, so that one can be taken back without the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
 from typing import Any, Generic, cast
 
 import numpy as np
 import sqlalchemy as sa
 
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Incident, Job, Repair, Watch
 from anubis.core.history.tracks import IncidentColumns
 from anubis.store.checksums import Checksum, ColumnChecksum, Damage
 from anubis.store.database import PER_QUESTION, Database, upsert
-from anubis.store.row_counts import change_row_count, refuse_changed, wait_for_row_count
+from anubis.store.row_counts import change_row_count, recount, refuse_changed, wait_for_row_count
 from anubis.store.row_mapping import Prose, R, RecordTable, Row
 from anubis.store.shared_values import PARTICIPANTS, reference, sharing
 
@@ -294,3 +296,57 @@ def begin_watches(connection: sa.Connection, cluster: str, nodes: Sequence[str],
     new = [WATCHES.row(Watch(node=node, since=at), **beside) for node in {*nodes} - watched]
     replaced = [w for w in before if w["since"] == at and w["node"] not in watched]
     WATCHES.put(connection, cluster, new, replaced)
+
+
+BY_CAMPAIGNS = 0  # in place of the number of an import
+
+ATTRIBUTES = RecordTable(
+    "attributes",
+    NodeAttributes,
+    sa.Column("told_by", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("cluster", sa.Text, primary_key=True),
+    sa.Index("attributes_by_cluster", "cluster"),
+    checked=True,
+    keys=("node",),
+    installed="installed_at",
+)
+
+
+def attributes_of(connection: sa.Connection, cluster: str) -> list[NodeAttributes]:
+    """Return the attributes of nodes. The latest import counts; earlier ones and campaigns fill its
+    gaps."""
+    query = (
+        ATTRIBUTES.select()
+        .where(ATTRIBUTES.c.cluster == cluster)
+        .order_by(ATTRIBUTES.c.told_by.desc())
+    )
+    of_node: dict[str, NodeAttributes] = {}
+    for earlier in ATTRIBUTES.records(connection, query):
+        latest = of_node.get(earlier.node)
+        of_node[earlier.node] = complete(latest, earlier) if latest else earlier
+    return list(of_node.values())
+
+
+def complete(attributes: NodeAttributes, earlier: NodeAttributes) -> NodeAttributes:
+    open_ = [name for name, value in asdict(attributes).items() if value in (None, "")]
+    return replace(attributes, **{name: getattr(earlier, name) for name in open_})
+
+
+def keep_attributes(
+    connection: sa.Connection, attributes: Iterable[NodeAttributes], *, told_by: int, cluster: str
+) -> Kept:
+    """Write rows for what was not known before."""
+    before = {record.node: record for record in attributes_of(connection, cluster)}
+    new, changed, same = [], [], 0
+    for latest in attributes:
+        earlier = before.get(latest.node)
+        if earlier is None:
+            new.append(latest)
+        elif complete(latest, earlier) != earlier:
+            changed.append(latest)
+        else:
+            same += 1
+    rows = [ATTRIBUTES.row(latest, told_by=told_by, cluster=cluster) for latest in (*new, *changed)]
+    with recount(connection, cluster, ATTRIBUTES):
+        upsert(connection, ATTRIBUTES.table, rows, replace=True)
+    return Kept(new=len(new), completed=len(changed), known=same)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from typing import Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from anubis.core.errors import UsageError
 from anubis.core.keep.objections import Objections, objections
@@ -28,11 +28,36 @@ from anubis.store.holds import Holds
 from anubis.store.imports import Imports
 from anubis.store.keeping import KeeperState
 from anubis.store.looks import Looks
-from anubis.store.memory import Memory
 from anubis.store.messages import Messages
 from anubis.store.periodic_tasks import PeriodicTasks
 from anubis.store.soundness import Examination, Soundness
 from anubis.store.tokens import Audit, Tokens
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Memory:
+    """The last result of each function."""
+
+    def __init__(self) -> None:
+        self._made: dict[Callable[..., Any], tuple[tuple[Any, ...], Any]] = {}
+
+    def recall(self, make: Callable[P, T], *parts: P.args, **_: P.kwargs) -> T:
+        """Return `make(*parts)`. Parts are the same if they are the same objects, or equal
+        tuples."""
+        before = self._made.get(make)
+        if before is None or not _same(before[0], parts):
+            before = self._made[make] = (parts, make(*parts))  # type: ignore[call-arg] # no keywords
+        result: T = before[1]
+        return result
+
+
+def _same(before: tuple[Any, ...], parts: tuple[Any, ...]) -> bool:
+    return len(before) == len(parts) and all(
+        old is new or (isinstance(new, tuple) and old == new)
+        for old, new in zip(before, parts, strict=True)
+    )
 
 
 class History:

@@ -11,10 +11,9 @@ import sqlalchemy as sa
 from anubis.core.errors import UnknownRecordError
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Incident, Watch
-from anubis.store.attributes import ATTRIBUTES, keep_attributes
 from anubis.store.campaigns import forget_campaign
 from anubis.store.database import Database
-from anubis.store.happenings import INCIDENTS, WATCHES, Kept
+from anubis.store.happenings import ATTRIBUTES, INCIDENTS, WATCHES, Kept, keep_attributes
 from anubis.store.row_counts import recount
 from anubis.store.row_mapping import RecordTable, Row, side_by_side
 

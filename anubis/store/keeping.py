@@ -40,8 +40,8 @@ from anubis.core.keep.commands import (
     first_stage,
     nodes_of,
 )
-from anubis.core.keep.dating import ANY_TIME, Dating
 from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeper_events import ANY_TIME, Dating
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, State
 from anubis.core.keep.messages import KeeperMessage

@@ -14,14 +14,13 @@ import sqlalchemy as sa
 from anubis.core.errors import StoreError
 from anubis.core.text import escape
 from anubis.store.assessments import OF_CAMPAIGN, VERDICTS
-from anubis.store.attributes import ATTRIBUTES
 from anubis.store.campaigns import CAMPAIGNS, SHORT, refuse_gone
 from anubis.store.checksums import Damage
 from anubis.store.database import Database
 from anubis.store.decisions import DECISIONS
 from anubis.store.event_records import EVENT_RECORDS
 from anubis.store.executions import EXECUTIONS, describe_damage
-from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
+from anubis.store.happenings import ATTRIBUTES, INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.keeping import ACTIONS, KEEPERS, KEPT_BY, LIVES
 from anubis.store.measured import refuse_other_rows

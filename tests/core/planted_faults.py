@@ -13,7 +13,7 @@ from anubis.core.fabric import Part
 from anubis.core.judge.equality import NodeSettings, judge_settings
 from anubis.core.judge.limits import find_excess
 from anubis.core.judge.sentences import Finding, Shortfall, find_shortfall, find_slow_samples
-from anubis.core.judge.unmeasured import judge_unmeasured
+from anubis.core.judge.unanswered import judge_unmeasured
 from anubis.core.network.attribution import blamed_nodes
 from anubis.core.records import (
     Ended,

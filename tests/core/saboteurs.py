@@ -48,10 +48,11 @@ from anubis.core.keep.commands import (
     Stage,
     Swap,
 )
-from anubis.core.keep.dating import ANY_TIME, Dating
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeper_events import (
+    ANY_TIME,
     Concluded,
+    Dating,
     FleetSeen,
     SeenNode,
     TestRefused,

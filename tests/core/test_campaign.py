@@ -33,7 +33,7 @@ from anubis.core.campaign.state_machine import (
     TimePassed,
 )
 from anubis.core.fabric import Cable
-from anubis.core.judge.unmeasured import judge_unmeasured
+from anubis.core.judge.unanswered import judge_unmeasured
 from anubis.core.network.pairing import PairTest, hops_between, joined_nics
 from anubis.core.records import Ended, Judgement, Readings, Result, Series
 from anubis.store import event_log

@@ -23,8 +23,7 @@ from anubis.core.clock import (
 )
 from anubis.core.history.status import Incident
 from anubis.core.history.tracks import IncidentColumns
-from anubis.core.keep.dating import Dating
-from anubis.core.keep.keeper_events import Concluded, FleetSeen, VerdictReached, Waited
+from anubis.core.keep.keeper_events import Concluded, Dating, FleetSeen, VerdictReached, Waited
 from anubis.core.keep.life import Life, OpenIncident, Proof, last_ends, open_incidents
 from anubis.core.records import Judgement
 

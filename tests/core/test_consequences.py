@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_nodes
 from anubis.core.history.events import (
+    Consequences,
     JobAllocated,
     JobEnded,
     JobStalled,
     NodeAdded,
     RepairBegun,
     RepairDone,
+    UnknownJob,
+    jobs_in,
+    repaired_nodes,
 )
 from anubis.core.history.status import Job, Repair
 

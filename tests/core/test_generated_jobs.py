@@ -11,16 +11,18 @@ from scipy.stats import binom
 
 from anubis.core.errors import UsageError
 from anubis.core.watch.likelihood import FAMILIES
-from anubis.lab.simulation.job_faults import (
+from anubis.lab.simulation.job_marks import (
     EVALUATION_MIX,
     KINDS,
     MONTHS_MIX,
     draw_families,
+    draw_jitters,
     draw_kind,
     draw_rows,
     draw_until_halt,
+    lose_samples,
+    mark_gap,
 )
-from anubis.lab.simulation.job_marks import draw_jitters, lose_samples, mark_gap
 from anubis.lab.simulation.job_rhythm import LEVELS
 from anubis.lab.simulation.jobs import (
     HEALTHY,

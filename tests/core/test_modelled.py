@@ -11,8 +11,8 @@ from scipy.stats import kstest, weibull_min
 
 from anubis.lab.study.cluster import run
 from anubis.lab.study.incidents import Histories
-from anubis.lab.study.modelled import ModelledIncidents, ModelRisk
 from anubis.lab.study.policies import Absence
+from anubis.lab.study.sources import ModelledIncidents, ModelRisk
 
 KINDS = (category(name="gpu", mtbi_h=100.0), category(name="link", mtbi_h=300.0))
 

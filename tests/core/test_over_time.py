@@ -19,7 +19,7 @@ from anubis.core.history.fleet_days import (
 )
 from anubis.core.history.status import Incident, Validation, Watch
 from anubis.core.records import Judgement
-from anubis.report.health_page import ClusterOverTime, course, health_page
+from anubis.report.service_pages import ClusterOverTime, course, health_page
 
 NOW = 100.5 * DAY_S
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anubis.core.judge.software import differences, versions
+from anubis.core.judge.equality import differences, versions
 from anubis.core.records import (
     CriteriaSet,
     Ended,

@@ -14,10 +14,9 @@ from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Incident, Instants, Watch
 from anubis.lab.study.cluster import run
 from anubis.lab.study.incidents import DefectCause, KnownRates
-from anubis.lab.study.modelled import ModelRisk
 from anubis.lab.study.policies import Absence
 from anubis.lab.study.scenario import Benchmark, Jobs, Scenario, Variations
-from anubis.lab.study.sources import PAST_SEED, DrawnIncidents, Recorded
+from anubis.lab.study.sources import PAST_SEED, DrawnIncidents, ModelRisk, Recorded
 from anubis.lab.study.trials import Study, Trial
 
 DAY_S = 24 * HOUR_S

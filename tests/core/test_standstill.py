@@ -14,7 +14,7 @@ from anubis.core.diagnose.stalls import (
     silence_begin,
     undiagnosed_stalls,
 )
-from anubis.core.watch.standstill import standing_still
+from anubis.core.watch.silences import standing_still
 from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
 from tests.core.watched import DUTY, START
 

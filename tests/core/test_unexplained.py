@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_network import RAILS, scanned, verdicts
 
 from anubis.core.fabric import Part, rail_nics_on, rail_of
-from anubis.core.judge.unmeasured import judge_silent_rails
+from anubis.core.judge.unanswered import judge_silent_rails
 from anubis.core.network.attribution import node_verdicts, part_verdicts
 from anubis.core.network.rails import Rails
 from anubis.core.network.traffic import observe_traffic

@@ -12,8 +12,7 @@ from anubis.config import configs
 from anubis.core.diagnose.evidence import Gravity
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom, fault_of
 from anubis.core.errors import ConfigError
-from anubis.readers.jobs.kernel_lines import kernel_lines
-from anubis.readers.jobs.kernel_logs import parse_kernel
+from anubis.readers.jobs.kernel_logs import kernel_lines, parse_kernel
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))

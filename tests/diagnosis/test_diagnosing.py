@@ -27,8 +27,7 @@ from anubis.operations.diagnose import DiagnosisRequest, diagnose_and_tell, rule
 from anubis.operations.diagnose_due import SETTLED_S
 from anubis.operations.tell import note
 from anubis.report import diagnose as report
-from anubis.report import diagnosis_page
-from anubis.report.diagnoses import sentences
+from anubis.report.diagnoses import diagnosis_page, sentences
 from tests.diagnosis.made_recorders import inspector_files, ras_text, scrape
 
 NOW = 1_790_000_000.0
@@ -84,7 +83,7 @@ def test_the_answer_fits_ten_lines_and_names_what_was_not_seen(dumps: Path, call
 def test_the_page_shows_who_waits_for_whom_and_escapes_what_ranks_said(dumps: Path, caller: Caller):
     view = anubis.diagnose_job(request(dumps), caller)
     hostile = replace(view.diagnosis, job="<script>alert(1)</script>")
-    page = diagnosis_page.render(replace(view, diagnosis=hostile))
+    page = diagnosis_page(replace(view, diagnosis=hostile))
     assert "Who waits for whom" in page
     assert 'class="absent"' in page
     assert "<script>alert" not in page

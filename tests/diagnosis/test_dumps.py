@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from anubis.core.diagnose import hang, mismatch
+from anubis.core.diagnose import hang
 from anubis.core.diagnose.analyst import Analysis, JobTrouble, analyse
 from anubis.core.diagnose.evidence import JobEvidence
 from anubis.core.diagnose.facts import FactKind, reason
@@ -20,7 +20,7 @@ from anubis.core.errors import EvidenceError
 from anubis.lab.simulation.hangs import HangFault, HangingJob, JobLayout, Operation, dump_bytes
 from anubis.readers.jobs.flight_recorder import evidence_of, parse_dump, read_dumps
 
-RULES = (*hang.RULES, *mismatch.RULES)
+RULES = (*hang.RULES, *hang.MATCHING_RULES)
 LAYOUTS = (
     JobLayout(dp=4),
     JobLayout(tp=4, dp=2),

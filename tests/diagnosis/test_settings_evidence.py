@@ -5,7 +5,7 @@ from __future__ import annotations
 from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.records import Expectation, Workload
-from anubis.readers.jobs.node_settings import UNTOLD, settings_evidence
+from anubis.operations.job_surroundings import UNTOLD, settings_evidence
 
 WORKLOAD = Workload.make("node_config", "1", {})
 

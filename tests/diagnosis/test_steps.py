@@ -22,8 +22,7 @@ from anubis.core.diagnose.evidence import (
 from anubis.core.diagnose.facts import FactKind, reason
 from anubis.core.errors import EvidenceError
 from anubis.readers.jobs import scheduling
-from anubis.readers.jobs.kineto import parse_trace, read_traces
-from anubis.readers.jobs.step_tables import parse_step_table, read_step_table
+from anubis.readers.jobs.kineto import parse_step_table, parse_trace, read_step_table, read_traces
 
 HEADER = "dp_rank,stage,rank,step,optype,start_ts,duration"
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from anubis.config import configs
-from anubis.core.diagnose import critical, log_facts, mismatch
+from anubis.core.diagnose import critical, hang, log_facts
 from anubis.core.diagnose.analyst import analyse
 from anubis.core.diagnose.evidence import Collector, Gravity, RankMap
 from anubis.core.diagnose.facts import reason
@@ -62,7 +62,7 @@ def test_gloo_s_words_on_another_shape_blame_nobody(tmp_path):
         (tmp_path / f"rank_{rank}.log").write_text(raised(error))
     evidence = read(tmp_path)
     assert [event.rank for event in evidence.log if event.gravity == "mismatch"] == [2]
-    analysis = analyse(reason(evidence, mismatch.RULES), evidence)
+    analysis = analyse(reason(evidence, hang.MATCHING_RULES), evidence)
     assert (analysis.is_nobodys, analysis.nodes) == (True, ())
 
 
@@ -330,7 +330,7 @@ Root Cause (first observed failure):
 
 
 def blamed(evidence):
-    rules = (*log_facts.RULES, *mismatch.RULES)
+    rules = (*log_facts.RULES, *hang.MATCHING_RULES)
     return {whom.rank for whom in analyse(reason(evidence, rules), evidence).culprits}
 
 

@@ -27,7 +27,7 @@ from anubis.operations import sweep, verb_processes
 from anubis.operations.judge import compare_criteria
 from anubis.operations.keep import actions, approve
 from anubis.operations.periodic_tasks import do_periodic_tasks
-from anubis.report.periodic_tasks import sentences
+from anubis.report.keep import sentences
 from anubis.store.history import History
 from anubis.text import places
 from tests.edges.test_keeping import Site

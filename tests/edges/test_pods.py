@@ -18,8 +18,9 @@ from kubernetes import client
 
 from anubis.config import configs
 from anubis.core.errors import ConfigError, OrchestratorError
-from anubis.reach.executors import dispatch, pods
+from anubis.reach.executors import pods
 from anubis.reach.executors.pods import Pods
+from anubis.reach.executors.remote_commands import address_for
 from anubis.reach.executors.start_settings import PodSettings, PodStart, RayStart
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from tests.edges.fake_kubelet import FakeKubelet
@@ -231,9 +232,9 @@ def test_the_rights_are_those_that_a_start_uses_and_no_more(
 
 def test_the_address_is_that_towards_the_node_as_kubernetes_says(api: FakeApi, start):
     api.put_node("n2", status={"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]})
-    assert dispatch.address_for(start, ["n2"]) == "127.0.0.1"
+    assert address_for(start, ["n2"]) == "127.0.0.1"
     with pytest.raises(OrchestratorError, match='node "n9": answered 404'):
-        dispatch.address_for(start, ["n9"])
+        address_for(start, ["n9"])
 
 
 def test_pods_are_asked_of_the_kubernetes_that_owns_the_nodes(tmp_path):

@@ -40,7 +40,6 @@ from anubis.reach.executors import (
     guardian,
     machine,
     node_agent,
-    other_gpus,
     own_folder,
     ray_cluster,
     ray_link,
@@ -919,7 +918,7 @@ def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() ->
 
 
 def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:
-    sent = (forked_python, guardian, machine, other_gpus, own_folder)
+    sent = (forked_python, guardian, machine, own_folder)
     travellers = {module.__name__ for module in sent}
     for module in (node_agent, *sent, ray_node):
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):

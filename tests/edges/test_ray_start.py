@@ -22,10 +22,9 @@ import pytest
 
 from anubis.config import configs
 from anubis.core.errors import ConfigError, UsageError
-from anubis.reach.executors import dispatch, ray_link, ray_node, ray_start, remote_commands
-from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand
-from anubis.reach.executors.start_settings import RayStart
-from anubis.reach.executors.start_ways import leave_own_job, start_ways
+from anubis.reach.executors import ray_link, ray_node, ray_start, remote_commands
+from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand, address_for
+from anubis.reach.executors.start_settings import RayStart, leave_own_job, start_ways
 from tests.edges import slurm_bed
 from tests.edges.desk import Desk
 from tests.edges.slurm_bed import SlurmBed, SlurmHost
@@ -371,11 +370,11 @@ def test_a_node_with_other_versions_says_so_and_does_not_join(
 
 def test_the_address_is_that_towards_the_first_node_whose_name_tells() -> None:
     by_slurm = RayStart(by="slurm", python="python3")
-    assert dispatch.address_for(by_slurm, ["no.such.host.invalid", "127.0.0.1"]) == "127.0.0.1"
+    assert address_for(by_slurm, ["no.such.host.invalid", "127.0.0.1"]) == "127.0.0.1"
     stated = replace(by_slurm, driver_address="10.1.2.3")
-    assert dispatch.address_for(stated, ["no.such.host.invalid"]) == "10.1.2.3"
+    assert address_for(stated, ["no.such.host.invalid"]) == "10.1.2.3"
     with pytest.raises(UsageError, match="write `driver_address:`"):
-        dispatch.address_for(by_slurm, ["no.such.host.invalid"])
+        address_for(by_slurm, ["no.such.host.invalid"])
 
 
 def test_an_remote_command_that_is_let_go_leaves_neither_process_nor_folder(tmp_path: Path) -> None:

@@ -26,14 +26,13 @@ from anubis.core.keep.life import Life
 from anubis.core.keep.periodic_tasks import PeriodicTask
 from anubis.operations import tell as telling
 from anubis.operations.caller import Caller
+from anubis.operations.fleet import Upkeep
 from anubis.operations.keep import KeptFleet
-from anubis.operations.keeper_health import Upkeep
 from anubis.operations.requests import GateRequest, Terms
 from anubis.operations.tell import Telling
 from anubis.operations.tokens import make_token, revoke_token
 from anubis.service import admission, gate, pages, shared
 from anubis.service.app import Actor
-from anubis.service.audit import AuditTrail
 from anubis.service.fleet_cache import Board, Snapshot
 from anubis.service.gate import GateQuestion, Gates, StartedTests, reply
 from anubis.service.keeper_turns import LONGEST_TURN_S, Turns
@@ -41,6 +40,7 @@ from anubis.service.metrics import Gauges
 from anubis.service.problems import OwnFiles
 from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
+from anubis.service.shared import AuditTrail
 from anubis.store import claims, database
 from anubis.store.keeping import LastTurn
 from anubis.store.tokens import AuditEntry

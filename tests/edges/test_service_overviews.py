@@ -28,7 +28,7 @@ from anubis.operations.risk import train_risk
 from anubis.operations.tell import note
 from anubis.operations.watch_rounds import look_at_job, view_of
 from anubis.report.diagnose import DiagnosisView
-from anubis.report.diagnosis_page import shown_again
+from anubis.report.diagnoses import shown_again
 from anubis.report.watch import lines
 from anubis.report.watch_page import render
 from anubis.service.problems import Refused

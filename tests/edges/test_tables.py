@@ -11,8 +11,8 @@ import pytest
 from anubis.core.errors import AnubisError, EvidenceError
 from anubis.lab.study import traces
 from anubis.readers.incidents import named_cells
+from anubis.readers.jobs.kineto import read_step_table
 from anubis.readers.jobs.ranks import read_ranks
-from anubis.readers.jobs.step_tables import read_step_table
 from anubis.readers.tables import intake
 from anubis.readers.tables.column_mapping import TableMapping
 from anubis.readers.telemetry.config import shipped_settings

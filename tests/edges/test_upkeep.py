@@ -9,7 +9,7 @@ from anubis.core.history.status import Job
 from anubis.core.keep.commands import Cordon, Mode, Stage
 from anubis.core.keep.keeping_policy import KeepingPolicy, RiskTask, SweepTask
 from anubis.core.keep.periodic_tasks import PeriodicTask, PeriodicTaskEnd, PeriodicTaskRecord
-from anubis.operations.keeper_health import Upkeep, upkeep_of
+from anubis.operations.fleet import Upkeep, upkeep_of
 from anubis.store.history import History
 from anubis.store.keeping import KeptBy
 

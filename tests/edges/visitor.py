@@ -7,14 +7,13 @@ import asyncio
 import httpx
 
 from anubis.service.app import application
-from anubis.service.audit import AuditTrail
 from anubis.service.fleet_cache import Board
 from anubis.service.gate import Gates, StartedTests
 from anubis.service.keeper_turns import Turns
 from anubis.service.metrics import Gauges
 from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
-from anubis.service.shared import House
+from anubis.service.shared import AuditTrail, House
 from anubis.service.slow_pages import Overviews, Question
 from tests.edges.desk import check_line
 

@@ -6,8 +6,7 @@ import pytest
 import scipy.integrate
 
 from anubis.models.risk import scores
-from anubis.models.risk.forecast import HOURS, Forecast
-from anubis.models.risk.survival import kaplan_meier, life_table
+from anubis.models.risk.forecast import HOURS, Forecast, kaplan_meier, life_table
 
 
 def drawn(rows, seed=0):

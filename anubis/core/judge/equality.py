@@ -1,10 +1,14 @@
 """Settings of nodes: each must equal that of most nodes of its sku, or one that the policy states.
+Versions of software are compared with those of the learned criteria.
 
 A setting is a fact as text. Every node has one vote: its value in this campaign or, if it is not in
 the campaign, its last value in the history. If fewer than `FEWEST` nodes report a setting, there is
 nothing to compare with, and the node is not in doubt. If no value has more than half of the votes,
 it is unknown which is right, and the node is in doubt. A setting of a device is compared with the
 devices of the same name.
+
+A version of driver, CUDA, NCCL or cuDNN that a program reports is no proof of a defect: a
+difference from the criteria is reported, and changes no verdict.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from anubis.core.judge.sentences import Finding
 from anubis.core.judge.verdicts import spelled_code
 from anubis.core.records import (
     BatchVerdict,
+    CriteriaSet,
     Ended,
     Execution,
     Expectation,
@@ -292,3 +297,37 @@ def _batch_verdict(
         devices=tuple(device for _, device in units),
         similarities=None,
     )
+
+
+NAMES = ("driver", "cuda", "nccl", "cudnn")  # as the environment of a result has them
+
+Versions = Mapping[str, str]
+
+
+def versions(executions: Iterable[Execution], plan: Plan) -> dict[str, Versions]:
+    """The versions that the nodes of each sku reported; several of one thing are one text."""
+    reported: defaultdict[str, defaultdict[str, set[str]]]
+    reported = defaultdict(lambda: defaultdict(set))
+    for execution in executions:
+        environment = execution.result.environment
+        for name in NAMES:
+            if name in environment:
+                sku = plan.sku(execution.step.participants[0])
+                reported[sku][name].add(str(environment[name]))
+    return {
+        sku: {name: ", ".join(sorted(of_sku[name])) for name in NAMES if name in of_sku}
+        for sku, of_sku in reported.items()
+    }
+
+
+def differences(criteria: Iterable[CriteriaSet], present: Mapping[str, Versions]) -> Iterator[str]:
+    """Yield a sentence for each version that differs from the one with which the criteria were
+    learned."""
+    for criteria_set in criteria:
+        now = present.get(criteria_set.nodes_sku, {})
+        for name, learned in criteria_set.provenance.versions.items():
+            if now.get(name, learned) != learned:
+                yield (
+                    f'{name} of {criteria_set.sku} is "{now[name]}", its criteria were learned '
+                    f'with "{learned}": if many nodes differ from them, learn again'
+                )

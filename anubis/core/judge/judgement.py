@@ -27,16 +27,14 @@ from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
 from anubis.core.judge.foreign_load import CODE as FOREIGN_LOAD
 from anubis.core.judge.foreign_load import ForeignLoad, judge_under_load
-from anubis.core.judge.groups import judge_members
 from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
 from anubis.core.judge.odd_numbers import judge_odd_numbers
-from anubis.core.judge.roll_up import roll_up
-from anubis.core.judge.searched import searches
+from anubis.core.judge.searched import judge_members, searches
 from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.twice import SharedCables, find_suspects, judge_by_both_times
+from anubis.core.judge.unanswered import LOST, judge_silent_rails, judge_unmeasured, judge_unusable
 from anubis.core.judge.units import Units, partition
-from anubis.core.judge.unmeasured import LOST, judge_silent_rails, judge_unmeasured, judge_unusable
 from anubis.core.judge.verdicts import (
     EXCUSED,
     UNDISTURBED,
@@ -45,6 +43,7 @@ from anubis.core.judge.verdicts import (
     code_of,
     judge_shortfall,
     missing_criterion_reason,
+    roll_up,
     verdict_on,
 )
 from anubis.core.network.attribution import blamed_nodes

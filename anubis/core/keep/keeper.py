@@ -49,9 +49,10 @@ from anubis.core.keep.commands import (
     Release,
     Swap,
 )
-from anubis.core.keep.dating import ANY_TIME, Dating
 from anubis.core.keep.keeper_events import (
+    ANY_TIME,
     Concluded,
+    Dating,
     FleetSeen,
     LifeEvent,
     SeenNode,

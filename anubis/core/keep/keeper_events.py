@@ -1,14 +1,23 @@
-"""Events for the keeper of a fleet: facts with the time at which they became true.
+"""Events for the keeper of a fleet: facts with the time at which they became true, none of them
+dated later than now.
 
 Events may arrive late, twice, in any order, or not at all. Stored events arrive as event records.
+
+Bad news with a later date counts as of now; a pass with a later date counts for nothing. Facts
+stored with a clock that turned out to be wrong get corrected dates; dates that are still later than
+now become the latest possible time of storing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
+from anubis.core.clock import TOLERANCE_S, Correction
 from anubis.core.history.events import EventRecord
 from anubis.core.history.maintenance import Window
 from anubis.core.keep.life import OpenIncident, Proof
@@ -123,3 +132,111 @@ class Waited(_Timed):
 
 
 LifeEvent = EventRecord | VerdictReached | TestRefused | FleetSeen | Waited
+
+
+R = TypeVar("R")
+
+STAMPED = ("jobs", "ended")  # fields with times by name
+EARLY = "its test is dated later than now: a clock was wrong"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dating:
+    """The instants between which a turn may date anything."""
+
+    now: float = math.inf
+    before: float = math.inf  # the latest time of storing of what earlier turns left
+    correction: Correction | None = None  # of the dates of earlier turns
+
+    def stamp(self, at: float) -> float:
+        """Corrected date of a stored fact, no later than now."""
+        if self.correction:
+            at = self.correction.date(at)
+        return at if at <= self.now else min(self.before, self.now)
+
+    def heal(self, record: R) -> R:
+        """Record with no stamp later than now. Most records stay as they are."""
+        sound_until = min(self.now, self.correction.begins_after) if self.correction else self.now
+        is_sound = all(at <= sound_until for at in _stamps(record))
+        return record if is_sound else cast(R, self._heal(record))
+
+    def _heal(self, record: Any) -> Any:
+        shape = _shape_of(record.__class__)
+        changes: dict[str, Any] = {name: self.stamp(getattr(record, name)) for name in shape.stamps}
+        for name in shape.maps:
+            changes[name] = {k: self.stamp(at) for k, at in getattr(record, name).items()}
+        for name in shape.records:
+            changes[name] = self._heal_cell(getattr(record, name))
+        return replace(record, **changes)
+
+    def _heal_cell(self, cell: Any) -> Any:
+        match cell:
+            case None:
+                return None
+            case tuple():
+                return tuple(map(self._heal, cell))
+            case Mapping():
+                return {key: self._heal(value) for key, value in cell.items()}
+        return self._heal(cell)
+
+    def date_event(self, event: LifeEvent) -> LifeEvent:
+        """Event, dated now if its date is later."""
+        if event.at <= self.now:
+            return event
+        if isinstance(event, VerdictReached):
+            began = min(event.began, self.now)
+            verdicts = event.verdicts
+            if event.at > self.now + TOLERANCE_S:
+                verdicts = {node: _void(verdict) for node, verdict in verdicts.items()}
+            return replace(event, at=self.now, began=began, verdicts=verdicts)
+        return replace(event, at=self.now)
+
+
+ANY_TIME = Dating()
+
+
+def _void(verdict: Concluded) -> Concluded:
+    """Verdict without effect for a pass that cannot have happened yet."""
+    if verdict.judgement is not Judgement.HEALTHY:
+        return verdict
+    return Concluded(judgement=Judgement.UNKNOWN, reason=EARLY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shape:
+    """Fields of a record that contain times."""
+
+    stamps: tuple[str, ...]
+    maps: tuple[str, ...]  # mappings of names to times
+    records: tuple[str, ...]  # records, or tuples or mappings of records
+    read: attrgetter[Any]  # all stamps, after two more fields so that it always returns a tuple
+
+
+@cache
+def _shape_of(kind: Any) -> _Shape:
+    hints = get_type_hints(kind)
+    names = [field.name for field in fields(kind)]
+    stamps = tuple(name for name in names if name == "at" or name.endswith("_at"))
+    first = names[0]
+    return _Shape(
+        stamps=stamps,
+        maps=tuple(name for name in names if name in STAMPED),
+        records=tuple(name for name in names if _holds_records(hints[name])),
+        read=attrgetter(first, first, *stamps),
+    )
+
+
+def _holds_records(hint: Any) -> bool:
+    return is_dataclass(hint) or any(map(_holds_records, get_args(hint)))
+
+
+def _stamps(record: Any) -> Iterator[float]:
+    shape = _shape_of(record.__class__)
+    yield from shape.read(record)[2:]
+    for name in shape.maps:
+        yield from getattr(record, name).values()
+    for name in shape.records:
+        if cell := getattr(record, name):
+            cells = cell.values() if isinstance(cell, Mapping) else cell
+            for entry in cells if not is_dataclass(cell) else (cell,):
+                yield from _stamps(entry)

@@ -21,19 +21,17 @@ from anubis.core.amounts import DAY_S
 from anubis.core.arrays import Floats, Floats32, Ints
 from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.watch.telemetry import Telemetry, WatchedMetric
-from anubis.lab.simulation.job_faults import (
+from anubis.lab.simulation.job_marks import (
     EVALUATION_MIX,
     KINDS,
     OTHER_MIX,
     PlantedFault,
     draw_families,
+    draw_gaps,
+    draw_jitters,
     draw_kind,
     draw_rows,
     draw_until_halt,
-)
-from anubis.lab.simulation.job_marks import (
-    draw_gaps,
-    draw_jitters,
     lose_samples,
     mark_fault,
     mark_gap,

@@ -18,11 +18,10 @@ from anubis.lab.study import traces
 from anubis.lab.study.cluster import PolicyOutcome, Site, StudiedPolicy, run
 from anubis.lab.study.incidents import Foresight, Hours
 from anubis.lab.study.kept_cluster import run_kept
-from anubis.lab.study.modelled import HazardModel, ModelRisk
 from anubis.lab.study.policies import Absence, Cron, FullSet, GreedySelection, Ideal, RandomSubsets
 from anubis.lab.study.response import FaultCare, Means
 from anubis.lab.study.scenario import MEANS, Jobs, PolicyName, Scenario
-from anubis.lab.study.sources import DrawnIncidents, Source
+from anubis.lab.study.sources import DrawnIncidents, HazardModel, ModelRisk, Source
 from anubis.lab.study.traces import TracedJob
 
 CONFIDENCE = 0.95  # of the margin beside a mean, as is usual

@@ -15,9 +15,8 @@ import numpy as np
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.errors import RiskError
 from anubis.core.history.status import Statuses, Times, Uptimes
-from anubis.models.risk.forecast import keep_on
+from anubis.models.risk.forecast import kaplan_meier, keep_on, life_table, steps
 from anubis.models.risk.risk_model import learnable
-from anubis.models.risk.survival import kaplan_meier, life_table, steps
 
 INCIDENTS = "incidents"  # the covariate that counts them
 POOLED = 10  # incidents: with so many, a rate is known to a third

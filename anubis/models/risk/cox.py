@@ -16,10 +16,9 @@ import numpy as np
 
 from anubis.core.arrays import Floats
 from anubis.core.history.status import Statuses, Times, Uptimes
-from anubis.models.risk.forecast import keep_on
+from anubis.models.risk.forecast import LifeTable, keep_on, life_table, steps
 from anubis.models.risk.perceptron import LARGEST, Scale
 from anubis.models.risk.risk_model import learnable
-from anubis.models.risk.survival import LifeTable, life_table, steps
 
 PENALTY = 1e-4  # of beta^2 / 2, per incident
 ROUNDS = 50  # steps of Newton's method, of which few are needed

@@ -21,10 +21,9 @@ import numpy as np
 
 from anubis.core.arrays import Floats, Floats32, Ints
 from anubis.core.history.status import Statuses, Times, Uptimes
-from anubis.models.risk.forecast import keep_on
+from anubis.models.risk.forecast import keep_on, life_table
 from anubis.models.risk.perceptron import HazardNetwork, Scale
 from anubis.models.risk.risk_model import learnable
-from anubis.models.risk.survival import life_table
 from anubis.text.packages import require_package
 
 KNOTS = 128  # as many keep the chances within 2e-4 of those by all incident times

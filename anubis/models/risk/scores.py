@@ -12,9 +12,8 @@ import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.history.status import Times
-from anubis.models.risk.forecast import HORIZON_H, Forecast
+from anubis.models.risk.forecast import HORIZON_H, Forecast, kaplan_meier, life_table, steps
 from anubis.models.risk.score_summary import Accuracy, RiskGroup
-from anubis.models.risk.survival import kaplan_meier, life_table, steps
 
 WATCHED = 0.05  # share of the uptimes: with fewer left, scores mean nothing
 GROUPS = 10  # of a calibration plot

@@ -24,12 +24,16 @@ from typing import Any
 
 from anubis.core.errors import ExecutorError
 from anubis.reach.executors import guardian, ray_node
-from anubis.reach.executors.dispatch import Sender, address_for
 from anubis.reach.executors.machine import free_port, port_range
 from anubis.reach.executors.ray_link import HEALTH_CHECKS, LONGEST_PARENT, OWN_CLUSTER, safe_place
-from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand, argv_here
-from anubis.reach.executors.start_settings import RayStart
-from anubis.reach.executors.start_ways import start_ways
+from anubis.reach.executors.remote_commands import (
+    PipedCommand,
+    RemoteCommand,
+    Sender,
+    address_for,
+    argv_here,
+)
+from anubis.reach.executors.start_settings import RayStart, start_ways
 
 HEAD_TRIES = 3  # another may take the port that was free a moment ago
 HEAD_DEADLINE_S = 60.0  # on a machine whose cores are free

@@ -1,4 +1,5 @@
-"""Commands on nodes where nothing of ours runs yet, by a command of some way, or beside the driver.
+"""Commands on nodes where nothing of ours runs yet, by a command of some way, in whichever way
+their cluster's file says, or beside the driver.
 
 Each runs under a guardian of its own. The way there is its stdin: when we let go of it or die, the
 way ends, and the guardian ends everything that the command started. The guardian and its order go
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import threading
 import time
@@ -19,11 +21,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from anubis.core.errors import UsageError
 from anubis.core.text import escape_line
 from anubis.reach.executors import guardian
 from anubis.reach.executors.programs import ProgramOutcome, outcome_in
-from anubis.reach.executors.start_settings import RayStart
-from anubis.reach.executors.start_ways import StartWay, leave_own_job, start_ways
+from anubis.reach.executors.start_settings import RayStart, StartWay, leave_own_job, start_ways
+from anubis.text.hostlist import shorten
 
 LAST_WORDS = 200  # characters of what a command printed, in a sentence about it
 TAKE_IN = """import sys
@@ -157,3 +160,42 @@ def last_words(outcome: ProgramOutcome | None, of_the_way: str, way: StartWay | 
             if words and not any(pattern.match(words) for pattern in idle):
                 return escape_line(words[-LAST_WORDS:])
     return "it said nothing"
+
+
+class Sender:
+    def __init__(self, start: RayStart, own_address: str) -> None:
+        way = start_ways()[start.by]
+        self._courier: Courier | None = way.open(start, own_address) if way.open else None
+
+    def send(
+        self, way: RayStart, node: str, order: Mapping[str, Any], files: Path
+    ) -> RemoteCommand:
+        """Send an order to a node. `way`: to this node, if it is reached otherwise than most.
+        `files`: the begin of the names of files for its output."""
+        if self._courier is not None:
+            return self._courier.send(node, order, files)
+        return PipedCommand(argv_to(way, node), order, files, start_ways()[way.by])
+
+    def close(self) -> None:
+        """Close after the last remote command was closed."""
+        if self._courier is not None:
+            self._courier.close()
+
+
+def address_for(start: RayStart, nodes: Sequence[str]) -> str:
+    """Return the address of this machine by which packets leave for the first of these nodes whose
+    name resolves."""
+    if start.driver_address:
+        return start.driver_address
+    for node in nodes:
+        with (
+            suppress(OSError, subprocess.SubprocessError),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
+        ):
+            probe.connect((start_ways()[start.by].host(start, node), 9))
+            address: str = probe.getsockname()[0]
+            return address
+    raise UsageError(
+        f'the address at which the nodes reach this machine is unknown: "{shorten(nodes)}" is not'
+        " known by name; write `driver_address:` into the cluster's file"
+    )

@@ -12,8 +12,7 @@ from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.keep.reasons import NO_DEFECT, code_of
 from anubis.core.text import escape_line
 from anubis.reach.executors.remote_commands import Courier
-from anubis.reach.executors.start_settings import RayStart
-from anubis.reach.executors.start_ways import StartWay
+from anubis.reach.executors.start_settings import RayStart, StartWay
 from anubis.reach.orchestrators.kubernetes_api import (
     CONFLICT,
     FORBIDDEN,

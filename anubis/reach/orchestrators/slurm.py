@@ -20,8 +20,7 @@ from typing import Literal
 from anubis.core.errors import HostlistError, OrchestratorError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.keep.reasons import is_ours
-from anubis.reach.executors.start_settings import RayStart
-from anubis.reach.executors.start_ways import StartWay
+from anubis.reach.executors.start_settings import RayStart, StartWay
 from anubis.reach.orchestrators.orchestrator import (
     SKUS_UNTOLD,
     NodeSkus,

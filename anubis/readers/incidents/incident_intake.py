@@ -11,12 +11,13 @@ from itertools import count, islice
 from anubis.core.history.status import Incident, Watch
 from anubis.readers.incidents.incident_mapping import (
     NOT_SAID,
+    Clock,
     EventMapping,
     IncidentMapping,
     IntervalMapping,
+    Moment,
 )
 from anubis.readers.incidents.named_cells import SourceRecord, SourceRecords
-from anubis.readers.incidents.time_formats import Clock, Moment
 from anubis.text import hostlist
 from anubis.text.tables import fill, refuse_absent
 

@@ -10,8 +10,8 @@ from typing import Self
 from anubis.core.errors import UsageError
 from anubis.core.history.attributes import NodeAttributes
 from anubis.readers.incidents.incident_intake import Note
+from anubis.readers.incidents.incident_mapping import Clock
 from anubis.readers.incidents.named_cells import SourceRecords
-from anubis.readers.incidents.time_formats import Clock
 from anubis.text import hostlist
 from anubis.text.tables import Cells, check_keys, choose_columns, fill, parse_columns
 

@@ -19,7 +19,7 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.errors import UsageError
 from anubis.core.records import MetricSpec, Samples
-from anubis.readers.incidents.time_formats import Clock
+from anubis.readers.incidents.incident_mapping import Clock
 from anubis.readers.tables.column_mapping import (
     DIRECTIONS,
     BoundMapping,

@@ -32,7 +32,7 @@ from anubis.core.watch.alignment import (
     step_of,
 )
 from anubis.core.watch.telemetry import Telemetry
-from anubis.readers.telemetry.agent_lines import agent_rows
+from anubis.readers.telemetry.agents import agent_rows
 from anubis.readers.telemetry.config import TelemetrySettings
 from anubis.readers.telemetry.prometheus_answers import drop_port
 from anubis.readers.telemetry.pulled import MOST_CELLS, PulledTelemetry, silences
