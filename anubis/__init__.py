@@ -8,7 +8,7 @@ __version__ = "1.0.0rc1"
 # What there is, by its home; each name is loaded when it is first asked for. What type checkers and
 # editors read, __init__.pyi, is made of this by scripts/make-reference.
 HOMES = {
-    "anubis.operations.bench": "check_program outside_limits",
+    "anubis.operations.bench": "check_program outside_limits tune write_suite",
     "anubis.operations.caller": "Caller",
     "anubis.operations.campaigns": "plan_campaign resume_campaign run_campaign",
     "anubis.operations.decide": "select",
@@ -49,7 +49,6 @@ HOMES = {
     "anubis.operations.tell": "Telling tell telling_of",
     "anubis.operations.tokens": "audit make_token revoke_token tokens",
     "anubis.operations.topology": "inspect_fabric",
-    "anubis.operations.tune": "tune write_suite",
     "anubis.operations.watch": "follow_jobs record_telemetry take_looks tell_suspicions",
     "anubis.operations.watch_model": "train_watch_model watch_model",
     "anubis.operations.watch_rounds": "watch_jobs",

@@ -3,6 +3,8 @@
 
 from anubis.operations.bench import check_program as check_program
 from anubis.operations.bench import outside_limits as outside_limits
+from anubis.operations.bench import tune as tune
+from anubis.operations.bench import write_suite as write_suite
 from anubis.operations.caller import Caller as Caller
 from anubis.operations.campaigns import plan_campaign as plan_campaign
 from anubis.operations.campaigns import resume_campaign as resume_campaign
@@ -90,8 +92,6 @@ from anubis.operations.tokens import make_token as make_token
 from anubis.operations.tokens import revoke_token as revoke_token
 from anubis.operations.tokens import tokens as tokens
 from anubis.operations.topology import inspect_fabric as inspect_fabric
-from anubis.operations.tune import tune as tune
-from anubis.operations.tune import write_suite as write_suite
 from anubis.operations.watch import follow_jobs as follow_jobs
 from anubis.operations.watch import record_telemetry as record_telemetry
 from anubis.operations.watch import take_looks as take_looks

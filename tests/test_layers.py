@@ -253,7 +253,7 @@ def test_importing_loads_neither_torch_nor_ray():
 def test_a_gate_that_the_history_answers_loads_nothing_that_tests_locates_or_compares():
     script = (
         "import sys, anubis.cli.gate, anubis.cli.decision, anubis.operations.gate,"
-        "anubis.models.risk.trained;"
+        "anubis.models.risk.risk_files;"
         "print(*sys.modules)"
     )
     loaded = subprocess.run(
@@ -279,7 +279,7 @@ def test_a_gate_that_the_history_answers_loads_nothing_that_tests_locates_or_com
 
 def test_what_few_nodes_measured_is_compared_without_loading_a_compiler():
     script = (
-        "import sys, numpy; from anubis.core.judge.medoid import *;"
+        "import sys, numpy; from anubis.core.judge.ecdf import *;"
         "nodes = Bundle.from_samples(numpy.ones((7, 4))); distance_sums(nodes, 0.0);"
         "distances_to(nodes, nodes[0], 0.0, worse=True); typical_losses(nodes, nodes[0]);"
         "print(*sys.modules)"

@@ -22,7 +22,7 @@ from anubis.operations.requests import TuneRequest
 
 if TYPE_CHECKING:
     from anubis.core.records import BenchmarkSpec, Result
-    from anubis.operations.tune import TuningRow
+    from anubis.operations.bench import TuningRow
     from anubis.reach.executors.start_settings import Program
     from anubis.report.documents import TuningLine
 

@@ -38,21 +38,21 @@ from anubis.core.records import (
     sets_taught_by,
 )
 from anubis.operations import campaign_files
-from anubis.operations.busy_nodes import (
-    OthersWork,
-    free_nodes,
-    is_brought_up,
-    others_work,
-    refuse_named,
-    spare_busy,
-)
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaign_files import Brief, Setting
 from anubis.operations.clusters import enter, identify, time_in
 from anubis.operations.executors import executor_of
 from anubis.operations.history import resume_hint
 from anubis.operations.names import new_name
-from anubis.operations.owners import windows_known
+from anubis.operations.owners import (
+    OthersWork,
+    free_nodes,
+    is_brought_up,
+    others_work,
+    refuse_named,
+    spare_busy,
+    windows_known,
+)
 from anubis.operations.precedents import Precedents, precedents, precedents_of
 from anubis.operations.report import view_in
 from anubis.operations.requests import CampaignRequest

@@ -126,9 +126,9 @@ def past_of(
     file, offered = places.risk_file(history.cluster), repertoire.demands
     if not file.is_file():
         return read_past(history, at, None, offered, nodes, standing)
-    from anubis.models.risk import trained
+    from anubis.models.risk import risk_files
 
-    return read_past(history, at, trained.load(file), offered, nodes, standing)
+    return read_past(history, at, risk_files.load_trained(file), offered, nodes, standing)
 
 
 def owed_after(

@@ -17,9 +17,9 @@ from typing import Any
 
 from anubis.config import configs
 from anubis.core.errors import ExecutorError, UsageError
-from anubis.operations.busy_nodes import others_work, shown_nodes
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.executors import ways_to
+from anubis.operations.owners import others_work, shown_nodes
 from anubis.reach.executors import ray_node
 from anubis.reach.executors.callback import Doorbell
 from anubis.reach.executors.ray_link import safe_place

@@ -14,7 +14,6 @@ from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Debts, Standing, tell_debts
 from anubis.core.records import Judgement, SelectionPolicy
 from anubis.core.select.decision import Decision
-from anubis.operations.busy_nodes import told_work
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
@@ -27,7 +26,7 @@ from anubis.operations.decide import (
     refuse_nodes,
     weigh,
 )
-from anubis.operations.owners import owner_name
+from anubis.operations.owners import owner_name, told_work
 from anubis.operations.requests import GateRequest, Terms
 from anubis.report.gate import BadLinks, Doubt, GateResult
 from anubis.report.maintenance import sentence

@@ -1,29 +1,31 @@
-"""Read the history: campaigns with their verdicts, decisions, what happened to nodes, and how near
-metrics came to their limits in the tests of the last weeks.
+"""Read the history: campaigns with their measurements and verdicts, decisions, what happened to
+nodes, and how near metrics came to their limits in the tests of the last weeks.
 
-Only a campaign that ran to its end can be reported.
+Only a campaign that ran to its end can be reported. Measurements that are intact are read as they
+were written. Damaged ones are refused or, on request, left out with a remark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, islice
 from operator import attrgetter
 
 from anubis.core.amounts import DAY_S
-from anubis.core.errors import UsageError
+from anubis.core.campaign.planning import is_planned
+from anubis.core.errors import StoreError, UsageError
 from anubis.core.history.defects import Defect, TrackRecord
 from anubis.core.history.defects import track_records as records_of
 from anubis.core.history.drift import drifts
+from anubis.core.judge.damaged import leave_out_damaged as leave_out
 from anubis.core.judge.pooling import CampaignEvidence, join
-from anubis.core.records import Campaign, ClusterIdentity
+from anubis.core.records import Assessment, Campaign, ClusterIdentity, Execution
 from anubis.core.select.decision import Decision
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.keeping_policy import acting_process
-from anubis.operations.measurements import read_intact
 from anubis.operations.report import view_of
 from anubis.operations.selector import read_past
 from anubis.report import history as told
@@ -32,12 +34,73 @@ from anubis.report.history import Happening
 from anubis.report.view import CampaignView
 from anubis.store.campaigns import CampaignRow
 from anubis.store.clusters import ForgottenCluster
+from anubis.store.executions import DamagedExecution
 from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Forgotten, Import
 from anubis.store.soundness import Soundness
 from anubis.text import places
 from anubis.text.hostlist import shorten
-from anubis.text.wording import moment
+from anubis.text.wording import damage_note, moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntactExecutions:
+    """Intact executions by campaign, and all damaged ones."""
+
+    executions: Mapping[str, Sequence[Execution]]
+    damaged: Sequence[DamagedExecution]
+
+    def executions_of(self, campaign: Campaign) -> Sequence[Execution]:
+        return self.executions[campaign.id]
+
+    def mark_unknown(self, assessment: Assessment) -> Assessment:
+        """The assessment with unknown for what can no longer be read."""
+        return leave_out(assessment, [run.step for run in self.damaged])
+
+    def mark_damage(self, view: CampaignView) -> CampaignView:
+        return replace(view, damaged=len(self.damaged))
+
+
+def read_intact(
+    history: History, campaigns: Sequence[Campaign], caller: Caller, *, without_damaged: bool
+) -> IntactExecutions:
+    """Read executions; refuse damaged ones unless `without_damaged`."""
+    executions: dict[str, Sequence[Execution]] = {}
+    damaged: list[DamagedExecution] = []
+    for campaign in campaigns:
+        executions[campaign.id], spoilt = history.executions.sound(campaign.id)
+        if spoilt:
+            _refuse(history, campaign, spoilt, without_damaged=without_damaged)
+        damaged += spoilt
+    if damaged:
+        more = f", and {len(damaged) - 1:,} more" if damaged[1:] else ""
+        caller.remark(
+            f"{damage_note(len(damaged))}: {damaged[0].sentence}{more}. The rest is judged. anubis"
+            " history check lists all damage"
+        )
+    return IntactExecutions(executions=executions, damaged=damaged)
+
+
+def _refuse(
+    history: History,
+    campaign: Campaign,
+    damaged: Sequence[DamagedExecution],
+    *,
+    without_damaged: bool,
+) -> None:
+    are_sure = all(run.is_sure or is_planned(campaign.plan, run.step) for run in damaged)
+    if are_sure and without_damaged:
+        return
+    way_on = (
+        "or leave it out with --without-damaged: what it measured is then unknown"
+        if are_sure
+        else "it cannot be left out, as the row may be of another node"
+    )
+    try:
+        history.executions.read(campaign.id)
+    except StoreError as error:
+        raise StoreError(f"{error}; {way_on}") from error
+
 
 MOST_CAMPAIGNS = 1_000_000  # more than a fleet runs in its life
 MOST_ACTIONS = 10_000  # of the keeper, likewise

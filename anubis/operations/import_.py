@@ -49,8 +49,7 @@ from anubis.readers.superbench.results import NodeResults, read_baseline, read_r
 from anubis.readers.superbench.rules import apply_rules, read_rules
 from anubis.readers.tables import intake as foreign
 from anubis.readers.tables.adoption import adopt as adopt_table
-from anubis.readers.tables.column_mapping import TableMapping
-from anubis.readers.tables.intake import ForeignTable
+from anubis.readers.tables.intake import ForeignTable, TableMapping
 from anubis.store.codec import dump
 from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Import

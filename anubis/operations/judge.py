@@ -19,8 +19,7 @@ from anubis.core.judge.pooling import CampaignEvidence
 from anubis.core.judge.units import latest_executions, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, sets_taught_by
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.history import campaigns_since, finished_campaign, join_evidence
-from anubis.operations.measurements import read_intact
+from anubis.operations.history import campaigns_since, finished_campaign, join_evidence, read_intact
 from anubis.operations.precedents import precedents_of
 from anubis.operations.report import view_of
 from anubis.operations.requests import JudgeRequest

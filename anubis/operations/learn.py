@@ -26,11 +26,12 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.decide import read_repertoire
 from anubis.operations.history import (
     MOST_CAMPAIGNS,
+    IntactExecutions,
     campaigns_since,
     finished_campaign,
     join_evidence,
+    read_intact,
 )
-from anubis.operations.measurements import IntactExecutions, read_intact
 from anubis.operations.names import new_name
 from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.operations.precedents import taught_before

@@ -21,16 +21,15 @@ from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Instants, Statuses, Times, Uptimes
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
-from anubis.models.risk import evaluation, risk_files, risk_learning, trained
+from anubis.models.risk import evaluation, risk_files, risk_learning
 from anubis.models.risk.choice import ModelChoice, judge_successor
 from anubis.models.risk.contributions import Carrier, carriers
 from anubis.models.risk.covariates import drop_covariates, worth_learning
 from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.forecast import HOURS, Forecast
-from anubis.models.risk.risk_files import ModelProvenance
+from anubis.models.risk.risk_files import ModelProvenance, Trained
 from anubis.models.risk.risk_model import RiskModel, forecast
 from anubis.models.risk.splits import draw_nodes, split_by_name
-from anubis.models.risk.trained import Trained
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.decide import Repertoire, read_repertoire
@@ -46,7 +45,7 @@ from anubis.operations.selector import (
     read_past,
     silence_remark,
 )
-from anubis.report.risk_ranking import NodeAtRisk, RiskGlance
+from anubis.report.risk_page import NodeAtRisk, RiskGlance
 from anubis.store.history import ClusterHistory
 from anubis.text import places
 from anubis.text.wording import moment, names
@@ -242,7 +241,7 @@ def _model(cluster: str) -> tuple[Trained | None, str]:
     if not file.is_file():
         return None, ""
     try:
-        return trained.load(file), ""
+        return risk_files.load_trained(file), ""
     except RiskError as error:
         return None, str(error)
 

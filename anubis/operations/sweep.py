@@ -17,7 +17,6 @@ from anubis.core.keep.life import Life, State
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
-from anubis.operations.busy_nodes import drop_busy, others_work
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
@@ -33,6 +32,7 @@ from anubis.operations.decide import (
 )
 from anubis.operations.decided_tests import carried_out_tests
 from anubis.operations.names import new_name
+from anubis.operations.owners import drop_busy, others_work
 from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.operations.requests import Terms
 from anubis.operations.selector import Past

@@ -14,7 +14,7 @@ from anubis.core.network.inspection import Inspection
 from anubis.core.records import Counters, Judgement
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.requests import FabricRequest
-from anubis.readers.topology import counter_sources, fabric_sources, infiniband_counters
+from anubis.readers.topology import fabric_sources, infiniband_counters
 from anubis.readers.topology.draft import Survey
 from anubis.readers.topology.infiniband_counters import CounterReading
 from anubis.text.wording import moment, quantity, time_span
@@ -102,7 +102,7 @@ def count_errors(
             raise UsageError("--over without counters: give --counters FILE as well")
         return Counters(counts=()), ()
     try:
-        readings = [counter_sources.load(file) for file in files]
+        readings = [fabric_sources.load_counters(file) for file in files]
         readings = readings or _ask_for_counters(over_s, caller, wait)
         counted = _judge_readings(readings, over_s)
     except TopologyError as error:

@@ -73,7 +73,7 @@ from anubis.report.links import BetweenLine
 from anubis.report.nodes import NodeLine
 from anubis.report.pings import PingsLine
 from anubis.report.risk import ChoiceLine, LeftOutLine, RiskLine
-from anubis.report.risk_ranking import NodeRiskLine
+from anubis.report.risk_page import NodeRiskLine
 from anubis.report.simulate import PolicyLine, RunLine, SimulationLine
 from anubis.report.tickets import SparesLine, TicketLine
 from anubis.report.tokens import TokenLine

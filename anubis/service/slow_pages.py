@@ -16,7 +16,7 @@ from anubis.operations.links import links_at_a_glance
 from anubis.operations.risk import risk_at_a_glance
 from anubis.operations.tickets import out_of_work
 from anubis.operations.watch_rounds import last_looks
-from anubis.report import diagnoses, drift, links, risk_ranking, tickets, watch_rounds
+from anubis.report import diagnoses, drift, links, risk_page, tickets, watch_rounds
 from anubis.service.gate import make_executor, open_history
 from anubis.service.problems import Refused
 from anubis.service.requester import Requester
@@ -73,10 +73,10 @@ def risk_overview(question: Question) -> Overview:
     glances = risk_at_a_glance(settings.suite, settings.policy, settings.benchmarks, requester)
     return Overview(
         at=at,
-        page=risk_ranking.risk_page(glances, at),
+        page=risk_page.risk_page(glances, at),
         documents={
             "node-risk": [
-                (glance.cluster, risk_ranking.node_line(glance, node))
+                (glance.cluster, risk_page.node_line(glance, node))
                 for glance in glances
                 for node in glance.nodes
             ]

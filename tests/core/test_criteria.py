@@ -10,8 +10,8 @@ from naive import settle as naive_settle
 from strategies import arrays, fleets, tails
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judge import criteria, medoid
-from anubis.core.judge.medoid import Bundle
+from anubis.core.judge import criteria, ecdf
+from anubis.core.judge.ecdf import Bundle
 from anubis.core.records import CriterionKey, MetricAlpha, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(
@@ -58,11 +58,11 @@ def test_a_day_more_sets_out_from_what_was_learned(monkeypatch):
     before = learn(fleet(rng, [(70, 100.0), (50, 92.0)]))
     looked: list[int] = []
 
-    def counting(bundle, tail, among=None, sums=medoid.distance_sums):
+    def counting(bundle, tail, among=None, sums=ecdf.distance_sums):
         looked.append(len(bundle) if among is None else int(np.sum(among)))
         return sums(bundle, tail, among)
 
-    monkeypatch.setattr(medoid, "distance_sums", counting)
+    monkeypatch.setattr(ecdf, "distance_sums", counting)
     today = fleet(rng, [(70, 100.4), (50, 92.1)])
     cold = learn(today)
     assert looked == [120, 50]

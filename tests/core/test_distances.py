@@ -15,14 +15,14 @@ from naive import typical_loss as naive_typical_loss
 from strategies import arrays, fleets, samples, tails
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judge import ecdf, medoid
+from anubis.core.judge import ecdf
 
-FEW = (0, medoid.FEW)  # with 0 the smallest fleet is compared by compiled loops
+FEW = (0, ecdf.FEW)  # with 0 the smallest fleet is compared by compiled loops
 ways = st.sampled_from(
     [
         {"FEW": 0, "PAIRWISE": 0},  # no two are compared by themselves
-        {"FEW": 0, "PAIRWISE": medoid.PAIRWISE},
-        {"FEW": medoid.FEW, "PAIRWISE": medoid.PAIRWISE},
+        {"FEW": 0, "PAIRWISE": ecdf.PAIRWISE},
+        {"FEW": ecdf.FEW, "PAIRWISE": ecdf.PAIRWISE},
     ]
 )
 
@@ -64,8 +64,8 @@ def test_the_typical_loss_is_what_the_definition_says(a, data):
     observed, reference = np.sort(a), np.sort(b)
     assert ecdf.typical_loss(observed, reference) == pytest.approx(expected, abs=1e-12)
     for few in FEW:
-        with mock.patch.object(medoid, "FEW", few):
-            fast = medoid.typical_losses(medoid.Bundle.from_samples([observed]), reference)
+        with mock.patch.object(ecdf, "FEW", few):
+            fast = ecdf.typical_losses(ecdf.Bundle.from_samples([observed]), reference)
         assert fast == pytest.approx([expected], abs=1e-12)
 
 
@@ -73,8 +73,8 @@ def test_the_typical_loss_is_what_the_definition_says(a, data):
 def test_the_typical_loss_between_samples_of_two_sizes_is_the_same_in_both_forms(n, m, loss):
     rng = np.random.default_rng(n * m)
     observed, reference = np.sort(rng.uniform(1, 2, n)), np.sort(rng.uniform(1, 2, m))
-    with mock.patch.object(medoid, "FEW", 0):
-        fast = medoid.typical_losses(medoid.Bundle.from_samples([(1 - loss) * observed]), reference)
+    with mock.patch.object(ecdf, "FEW", 0):
+        fast = ecdf.typical_losses(ecdf.Bundle.from_samples([(1 - loss) * observed]), reference)
     assert fast == pytest.approx([ecdf.typical_loss((1 - loss) * observed, reference)], abs=1e-12)
 
 
@@ -95,18 +95,16 @@ def test_a_tail_lighter_than_epsilon_counts_in_proportion():
 
 @given(fleets, tails, ways)
 def test_fast_sums_equal_the_double_loop(fleet, tail, way):
-    with mock.patch.multiple(medoid, **way):
-        fast = medoid.distance_sums(medoid.Bundle.from_samples(arrays(fleet)), tail)
+    with mock.patch.multiple(ecdf, **way):
+        fast = ecdf.distance_sums(ecdf.Bundle.from_samples(arrays(fleet)), tail)
     np.testing.assert_allclose(fast, naive_sums(fleet, tail), atol=1e-9)
 
 
 @given(fleets, tails, ways, st.data())
 def test_sums_of_the_distances_to_some_count_only_these(fleet, tail, way, data):
     among = data.draw(st.lists(st.booleans(), min_size=len(fleet), max_size=len(fleet)))
-    with mock.patch.multiple(medoid, **way):
-        fast = medoid.distance_sums(
-            medoid.Bundle.from_samples(arrays(fleet)), tail, np.array(among)
-        )
+    with mock.patch.multiple(ecdf, **way):
+        fast = ecdf.distance_sums(ecdf.Bundle.from_samples(arrays(fleet)), tail, np.array(among))
     np.testing.assert_allclose(fast, naive_sums(fleet, tail, among), atol=1e-9)
 
 
@@ -116,7 +114,7 @@ def test_sums_of_the_distances_to_some_count_only_these(fleet, tail, way, data):
 def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(
     monkeypatch, lengths, pairwise
 ):
-    monkeypatch.setattr(medoid, "PAIRWISE", pairwise)
+    monkeypatch.setattr(ecdf, "PAIRWISE", pairwise)
     rng = np.random.default_rng(7)
     fleet = [
         np.sort(rng.choice([rng.normal(100, 2), rng.normal(60, 9)]) + rng.integers(0, 9, size=m))
@@ -127,7 +125,7 @@ def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(
         apart = np.array([[ecdf.distance(a, b, tail) for b in fleet] for a in fleet])
         for among in (None, some):
             np.testing.assert_allclose(
-                medoid.distance_sums(medoid.Bundle.from_samples(fleet), tail, among),
+                ecdf.distance_sums(ecdf.Bundle.from_samples(fleet), tail, among),
                 apart.sum(axis=1) if among is None else apart[:, some].sum(axis=1),
                 rtol=1e-9,
                 atol=1e-9,
@@ -138,9 +136,9 @@ def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(
 @example([[3.0], [4.0], [5.0]], [4.0], 0.0, True, 0)
 @example([[3.0], [4.0], [5.0]], [4.0], 0.05, False, 0)
 def test_distances_to_one_sample_equal_the_definition(fleet, reference, tail, worse, few):
-    with mock.patch.object(medoid, "FEW", few):
-        fast = medoid.distances_to(
-            medoid.Bundle.from_samples(arrays(fleet)), np.array(reference), tail, worse=worse
+    with mock.patch.object(ecdf, "FEW", few):
+        fast = ecdf.distances_to(
+            ecdf.Bundle.from_samples(arrays(fleet)), np.array(reference), tail, worse=worse
         )
     definition = naive_shortfall if worse else naive_distance
     np.testing.assert_allclose(fast, [definition(a, reference, tail) for a in fleet], atol=1e-12)

@@ -14,8 +14,8 @@ from scipy.stats import binom
 from anubis.config import criteria_files
 from anubis.core.campaign.planning import steps
 from anubis.core.judge.judgement import assess
-from anubis.core.judge.peaks import deepest_valley
 from anubis.core.judge.learning import learn_criteria
+from anubis.core.judge.peaks import deepest_valley
 from anubis.core.judge.units import units
 from anubis.core.records import (
     Ended,

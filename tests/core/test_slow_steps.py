@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from anubis.core.judge import criteria, medoid, slow_steps
+from anubis.core.judge import criteria, ecdf, slow_steps
 from anubis.core.judge.slow_steps import learn_share, learn_slow_steps, set_aside, tail_chances
 from anubis.core.judge.twice import count_equal_chances
 from anubis.core.records import CriterionKey, MetricSpec, Policy, SlowShare, Workload
@@ -106,7 +106,7 @@ def learn_alone(counts, lengths):
 
 
 def goodness(times):
-    return medoid.Bundle.from_samples([1 / run for run in times])
+    return ecdf.Bundle.from_samples([1 / run for run in times])
 
 
 def count_slow(units, slow):

@@ -9,8 +9,7 @@ from watched import CPU, DUTY, PFC, StandIn, healthy, set_values
 from anubis.core.watch.contrast import contrasts, quantiles
 from anubis.core.watch.detector import look
 from anubis.core.watch.findings import Sign
-from anubis.core.watch.scaling import Span
-from anubis.core.watch.telemetry import Side
+from anubis.core.watch.telemetry import Side, Span
 from anubis.core.watch.watch_settings import WatchSettings
 
 BLIND = StandIn(threshold=1e9)  # a model by which nobody ever stands out

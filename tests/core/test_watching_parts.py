@@ -22,8 +22,8 @@ from anubis.core.watch.distances import (
     stand_out,
     surely_stands_out,
 )
-from anubis.core.watch.scaling import Span, span_of
 from anubis.core.watch.silences import presence
+from anubis.core.watch.telemetry import Span, span_of
 from anubis.core.watch.watch_settings import WatchSettings
 
 KINDS = {"l2": ("euclidean", math.sqrt(8)), "l1": ("cityblock", 8), "chebyshev": ("chebyshev", 1)}

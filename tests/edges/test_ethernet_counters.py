@@ -8,7 +8,7 @@ import pytest
 
 from anubis.core.errors import TopologyError
 from anubis.core.records import Count
-from anubis.readers.topology import counter_sources
+from anubis.readers.topology import fabric_sources
 from anubis.readers.topology.infiniband_counters import compare
 from tests.edges.fabric_text import ibnetdiscover_of
 from tests.edges.test_routes import TREE
@@ -32,7 +32,7 @@ n2:      rx_crc_errors_phy: 0
 
 
 def read(near, text):
-    return counter_sources.load(near.write("counters.txt", text))
+    return fabric_sources.load_counters(near.write("counters.txt", text))
 
 
 def crc(name, value):

@@ -25,8 +25,7 @@ from anubis.operations.import_ import ImportedResults, import_csv, import_superb
 from anubis.operations.judge import judge
 from anubis.operations.requests import CsvImport, JudgeRequest, SuperbenchImport
 from anubis.readers.tables.adoption import adopt
-from anubis.readers.tables.column_mapping import TableMapping
-from anubis.readers.tables.intake import ForeignTable, read
+from anubis.readers.tables.intake import ForeignTable, TableMapping, read
 
 NOW = 1_800_000_000.0
 PLAIN = TableMapping(sku="v100")

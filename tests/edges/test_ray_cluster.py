@@ -40,7 +40,6 @@ from anubis.reach.executors import (
     guardian,
     machine,
     node_agent,
-    own_folder,
     ray_cluster,
     ray_link,
     ray_node,
@@ -595,8 +594,8 @@ def test_a_folder_that_others_could_exchange_is_refused_in_one_sentence(street: 
         theirs = f'"{open_to_all}" belongs to nobody'
         assert guardian.foreign_writers(str(open_to_all)) == theirs
         with pytest.raises(RuntimeError, match=re.escape(theirs)):
-            own_folder.make_own_folder("mine", [str(open_to_all), str(open_to_all)])
-    made = own_folder.make_own_folder("mine", [str(open_to_all / "below"), str(shut)])
+            node_agent.make_own_folder("mine", [str(open_to_all), str(open_to_all)])
+    made = node_agent.make_own_folder("mine", [str(open_to_all / "below"), str(shut)])
     assert made.parent == shut
 
 
@@ -644,13 +643,13 @@ def test_what_a_killed_agent_left_goes_and_what_others_left_stays(tmp_path: Path
     for folder in (left, foreign):
         folder.mkdir(mode=0o700)
         (folder / "file").touch()
-    held, descriptor = own_folder.make_held_folder("mine", [str(tmp_path)])
+    held, descriptor = node_agent.make_held_folder("mine", [str(tmp_path)])
     (tmp_path / "mine-link").symlink_to(held)
     if os.geteuid() == 0:
         os.chown(foreign, NOBODY, NOBODY)
     else:
         foreign.chmod(0o755)
-    own_folder.remove_unheld("mine", tmp_path)
+    node_agent.remove_unheld("mine", tmp_path)
     os.close(descriptor)
     assert {*tmp_path.iterdir()} == {held, foreign, tmp_path / "mine-link"}
     assert (foreign / "file").exists()
@@ -918,7 +917,7 @@ def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() ->
 
 
 def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:
-    sent = (forked_python, guardian, machine, own_folder)
+    sent = (forked_python, guardian, machine)
     travellers = {module.__name__ for module in sent}
     for module in (node_agent, *sent, ray_node):
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):

@@ -34,7 +34,7 @@ from anubis.core.records import (
 )
 from anubis.core.select.decision import Action
 from anubis.core.select.selection import Budget
-from anubis.models.risk import risk_files, trained
+from anubis.models.risk import risk_files
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.risk_learning import uptimes_of
 from anubis.operations.caller import Caller
@@ -302,7 +302,7 @@ def test_a_chance_is_the_same_for_all_that_ask(history, tmp_path, monkeypatch):
         carry_out(history, f"all well on day {day}", day - 0.01)
         at = day * DAY_S
         caller = Caller(history_url=str(tmp_path / "history.sqlite"), clock=lambda at=at: at)
-        past = read_past(part, at, trained.load(file))
+        past = read_past(part, at, risk_files.load_trained(file))
         gate = Selector(past, SelectionPolicy()).weigh(Tick(nodes=NODES), MENU, at=at)
         (glance,) = risk_at_a_glance(caller=caller)
         shown = foresee(RiskRequest(NODES), caller)

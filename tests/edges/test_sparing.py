@@ -9,10 +9,10 @@ import pytest
 from anubis.core.errors import BusyNodesError, OrchestratorError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode
 from anubis.core.records import Node
-from anubis.operations import busy_nodes
-from anubis.operations.busy_nodes import OthersWork
+from anubis.operations import owners
 from anubis.operations.caller import Caller
 from anubis.operations.campaign_files import Brief, read_request
+from anubis.operations.owners import OthersWork
 from anubis.operations.requests import AcceptRequest
 
 SINCE = 1_795_361_734.0
@@ -67,33 +67,33 @@ def test_others_have_the_nodes_on_which_their_jobs_are_and_ours_are_not_theirs()
 
 def test_a_named_node_is_refused_with_whose_work_it_is(tmp_path, ear):
     with pytest.raises(BusyNodesError) as error:
-        busy_nodes.spare_busy(brief(tmp_path, *NODES), WORK, ear)
+        owners.spare_busy(brief(tmp_path, *NODES), WORK, ear)
     assert str(error.value) == (
         f'node "n[2-3]" is left alone: {ALICE}; wait until that ends, or name other nodes'
     )
     free = brief(tmp_path, "n1", "n4")
-    assert busy_nodes.spare_busy(free, WORK, ear) is free
+    assert owners.spare_busy(free, WORK, ear) is free
     assert ear.remarks == []
 
 
 def test_a_keepers_test_of_many_nodes_goes_on_without_those_on_which_work_began(tmp_path, ear):
     asked = brief(tmp_path, *NODES)
     asked = replace(asked, request=replace(asked.request, leaves_out_busy=True))
-    assert busy_nodes.spare_busy(asked, WORK, ear).request.nodes == ["n1", "n4"]
+    assert owners.spare_busy(asked, WORK, ear).request.nodes == ["n1", "n4"]
     assert f"n[2-3] left out: {ALICE}" in ear.remarks
 
 
 def test_a_node_that_nobody_named_is_left_out_with_a_remark(tmp_path, ear):
-    of_file = busy_nodes.spare_busy(brief(tmp_path, of_file="n[1-3]"), WORK, ear)
+    of_file = owners.spare_busy(brief(tmp_path, of_file="n[1-3]"), WORK, ear)
     assert of_file.request.nodes == ["n1"]
     assert ear.remarks == [f"n[2-3] left out: {ALICE}"]
     all_of_ray = brief(tmp_path)
-    assert busy_nodes.spare_busy(all_of_ray, WORK, ear) is all_of_ray
+    assert owners.spare_busy(all_of_ray, WORK, ear) is all_of_ray
     here = [Node(name=name, sku="h100") for name in ("n1", "n2", "n4")]
-    left = busy_nodes.free_nodes(all_of_ray, here, WORK, ear)
+    left = owners.free_nodes(all_of_ray, here, WORK, ear)
     assert [node.name for node in left] == ["n1", "n4"]
     with pytest.raises(BusyNodesError, match="every one of these nodes is left alone"):
-        busy_nodes.drop_busy(["n2", "n5"], WORK, ear)
+        owners.drop_busy(["n2", "n5"], WORK, ear)
 
 
 def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp_path, ear):
@@ -109,7 +109,7 @@ def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp
     seen = FleetSeen(at=SINCE, nodes=shown, jobs=JOBS)
     maintained = {"n7": "under maintenance until its owner ends it"}
     work = OthersWork(seen=seen, owner="slurm", maintained=maintained)
-    chosen = busy_nodes.spare_busy(brief(tmp_path, start='"ssh"'), work, ear)
+    chosen = owners.spare_busy(brief(tmp_path, start='"ssh"'), work, ear)
     assert chosen.request.nodes == ["n1", "n5"]
     assert ear.remarks == [
         "n3 left out: slurm shows it as down (not answering slurmctld)",
@@ -120,20 +120,20 @@ def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp
         f"n2 left out: {ALICE}",
     ]
     named = brief(tmp_path, "n6", start='"ssh"')
-    assert busy_nodes.spare_busy(named, work, ear) is named
+    assert owners.spare_busy(named, work, ear) is named
     with pytest.raises(BusyNodesError, match='node "n7" is left alone: it is under maintenance'):
-        busy_nodes.spare_busy(brief(tmp_path, "n7", start='"ssh"'), work, ear)
+        owners.spare_busy(brief(tmp_path, "n7", start='"ssh"'), work, ear)
     own = replace(work.seen, nodes={**shown, "n7": SeenNode(state="mixed", jobs=("8",))})
     inside = brief(tmp_path, "n7", start='"ssh"')
-    assert busy_nodes.spare_busy(inside, replace(work, seen=own, own_job="8"), ear) is inside
+    assert owners.spare_busy(inside, replace(work, seen=own, own_job="8"), ear) is inside
     nobody = OthersWork(seen=FleetSeen(at=SINCE, nodes={}), owner="slurm")
     with pytest.raises(OrchestratorError, match="slurm shows 0 nodes, and none that can be tested"):
-        busy_nodes.spare_busy(brief(tmp_path, start='"ssh"'), nobody, ear)
+        owners.spare_busy(brief(tmp_path, start='"ssh"'), nobody, ear)
 
 
 def test_a_partner_at_work_is_met_by_nobody(tmp_path, ear):
     asked = brief(tmp_path, "n1", "n2", "n4", partners=("n2", "n4"))
-    request = busy_nodes.spare_busy(asked, WORK, ear).request
+    request = owners.spare_busy(asked, WORK, ear).request
     assert (request.nodes, request.partners) == (["n1", "n4"], ["n4"])
     assert ear.remarks == [f"n2 left out: {ALICE}"]
 
@@ -142,4 +142,4 @@ def test_nothing_is_started_while_the_owner_of_the_nodes_does_not_answer(tmp_pat
     cluster = brief(tmp_path).setting.cluster
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(OrchestratorError, match=r'nothing was started.*"squeue" could not be'):
-        busy_nodes.others_work(cluster, {}, SINCE)
+        owners.others_work(cluster, {}, SINCE)

@@ -13,7 +13,7 @@ from anubis.core.fabric import Fabric, Part
 from anubis.core.network.counters import PORT_DOWN, place_counts
 from anubis.core.network.hints import MOST, congested_links, hints
 from anubis.core.records import Count
-from anubis.readers.topology import counter_sources, lldp
+from anubis.readers.topology import fabric_sources, lldp
 from anubis.readers.topology.infiniband_counters import CounterReading, compare
 from tests.edges.test_topology import host, neighbour
 
@@ -82,7 +82,7 @@ def briefly(text: str) -> str:
     ids=["named", "numbers", "brief", "prefixed", "headed", "brackets"],
 )
 def test_a_walk_is_read_however_its_objects_are_written(near, written: Callable[[str], str]):
-    found = counter_sources.load(near.write("walk.txt", written(WALK)))
+    found = fabric_sources.load_counters(near.write("walk.txt", written(WALK)))
     assert found.findings == ()
     counts = {(count.name, count.port, count.counter): count.value for count in found.counts}
     assert counts == {
@@ -97,16 +97,16 @@ def test_a_walk_is_read_however_its_objects_are_written(near, written: Callable[
 
 def test_two_switches_of_one_name_are_never_added_up(near):
     walk = WALK + WALK.replace("1523", "7") + "leaf9\n" + WALK.replace("::sysName", "::sysContact")
-    found = counter_sources.load(near.write("walk.txt", walk))
+    found = fabric_sources.load_counters(near.write("walk.txt", walk))
     assert [finding.kind for finding in found.findings] == ["same-name"]
     assert {count.name for count in found.counts} == {"leaf9"}
     with pytest.raises(TopologyError, match="line with the name of the switch"):
-        counter_sources.load(near.write("walk.txt", WALK.replace("sysName", "sysContact")))
+        fabric_sources.load_counters(near.write("walk.txt", WALK.replace("sysName", "sysContact")))
 
 
 def test_a_switch_that_does_not_answer_is_named(near):
     text = f"{WALK}Timeout: No Response from leaf2.\n"
-    (silent,) = counter_sources.load(near.write("walk.txt", text)).findings
+    (silent,) = fabric_sources.load_counters(near.write("walk.txt", text)).findings
     assert silent.sentence.endswith("leaf2 did not answer: errors unknown")
 
 
@@ -200,7 +200,7 @@ SONIC = {
     ids=["get", "events", "one by one", "SONiC"],
 )
 def test_gnmi_is_read_in_each_form_with_the_newest_value_of_each_port(near, text, port, expected):
-    found = counter_sources.load(near.write("gnmi.json", text))
+    found = fabric_sources.load_counters(near.write("gnmi.json", text))
     assert found.findings == ()
     assert {(count.name, count.port) for count in found.counts} == {("leaf1", port)}
     assert {count.counter: count.value for count in found.counts} == expected
@@ -208,20 +208,22 @@ def test_gnmi_is_read_in_each_form_with_the_newest_value_of_each_port(near, text
 
 def test_gnmi_without_a_source_or_cut_off_is_refused_or_named(near):
     with pytest.raises(TopologyError, match="expected the output of gnmic"):
-        counter_sources.load(near.write("gnmi.json", json.dumps(GET).replace("source", "sauce")))
+        fabric_sources.load_counters(
+            near.write("gnmi.json", json.dumps(GET).replace("source", "sauce"))
+        )
     lines = "\n".join(map(json.dumps, EVENTS))
-    cut = counter_sources.load(near.write("gnmi.json", lines[:-30]))
+    cut = fabric_sources.load_counters(near.write("gnmi.json", lines[:-30]))
     assert [finding.kind for finding in cut.findings] == ["unreadable"]
     assert [count.value for count in cut.counts if count.counter == "in-errors"] == [1523]
 
 
 @pytest.mark.parametrize("text", [WALK, json.dumps(GET, indent=2), json.dumps(SONIC, indent=1)])
 def test_a_text_that_is_cut_anywhere_is_read_in_part_or_refused(near, text):
-    whole = counter_sources.load(near.write("whole.txt", text)).counts
+    whole = fabric_sources.load_counters(near.write("whole.txt", text)).counts
     known = {(count.name, count.counter) for count in whole}
     for kept in range(1, len(text), 61):
         try:
-            found = counter_sources.load(near.write("cut.txt", text[:kept]))
+            found = fabric_sources.load_counters(near.write("cut.txt", text[:kept]))
         except TopologyError:
             continue
         assert {(count.name, count.counter) for count in found.counts} <= known
@@ -305,7 +307,7 @@ def test_only_a_rise_of_pauses_without_errors_excuses_a_link(near, counter):
             for at in ports
             for name in (counter, "crc")
         ]
-        return counter_sources.load(
+        return fabric_sources.load_counters(
             near.write("t.csv", "\n".join(["name,port,counter,value", *rows]))
         )
 

@@ -14,10 +14,10 @@ from anubis.readers.incidents import named_cells
 from anubis.readers.jobs.kineto import read_step_table
 from anubis.readers.jobs.ranks import read_ranks
 from anubis.readers.tables import intake
-from anubis.readers.tables.column_mapping import TableMapping
+from anubis.readers.tables.intake import TableMapping
 from anubis.readers.telemetry.config import shipped_settings
 from anubis.readers.telemetry.recorded import read_recording
-from anubis.readers.topology import counter_sources, fabric_sources
+from anubis.readers.topology import fabric_sources
 from anubis.text.tables import open_table, parse_table
 
 Lines = list[list[str]]
@@ -64,7 +64,7 @@ READERS: dict[str, tuple[Callable[[Path], object], str]] = {
         "timestamp duration num_gpus\n2017-10-09T08:00:00 7200 16\n2017-10-09T07:00:00 3600 1",
     ),
     "counters": (
-        lambda path: counter_sources.load(path).counts,
+        lambda path: fabric_sources.load_counters(path).counts,
         "name port counter value\nleaf1 3 rx_crc_errors 4\nn1-eth0 1 link_downed 2",
     ),
     "fabric": (fabric, "host switch nic\nn1 leaf1 mlx0\nn2 leaf1 mlx0\nn3 leaf2 mlx0"),

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anubis.core.watch.denoiser import Denoiser, Lstm
-from anubis.core.watch.model import Thresholds, WatchModel, WatchOrigin
+from anubis.core.watch.model import Denoiser, Lstm, Thresholds, WatchModel, WatchOrigin
 from anubis.models.watch import watch_model_files
 from anubis.readers.telemetry.recorded import write_recording
 from tests.core.watched import healthy

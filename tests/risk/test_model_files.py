@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import RiskError
-from anubis.models.risk import risk_files, trained
+from anubis.models.risk import risk_files
 from anubis.models.risk.evaluation import evaluate
 from anubis.models.risk.forecast import HOURS
 from anubis.models.risk.models import MODELS
@@ -45,7 +45,7 @@ def test_a_saved_model_answers_to_the_last_bit_as_it_did(tmp_path, model):
 def test_a_decision_says_when_its_model_takes_all_nodes_alike(tmp_path, model):
     """Alike is what two nodes get that could not be more different."""
     risk_files.save(model.fit(UPTIMES, seed=5), ORIGIN, tmp_path / "risk.npz")
-    asked = trained.load(tmp_path / "risk.npz")
+    asked = risk_files.load_trained(tmp_path / "risk.npz")
     alike = np.ptp(asked.chances_within(UPTIMES.statuses, 720.0)) == 0
     assert (model.name in asked.assumed and "because" in asked.assumed) == alike
     assert bool(asked.assumed) == alike

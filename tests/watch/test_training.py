@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from anubis.core.errors import WatchError
-from anubis.core.watch.denoiser import BLOCK
+from anubis.core.watch.model import BLOCK
 from anubis.models.risk.determinism import alone
 from anubis.models.watch import lstm_vae_training
 from anubis.models.watch.lstm_vae_training import LstmVae, denoiser_of, train

@@ -10,8 +10,7 @@ import pytest
 
 from anubis.config import criteria_files
 from anubis.core.errors import WatchError
-from anubis.core.watch.denoiser import Denoiser, Lstm
-from anubis.core.watch.model import Fit, Thresholds, WatchModel, WatchOrigin
+from anubis.core.watch.model import Denoiser, Fit, Lstm, Thresholds, WatchModel, WatchOrigin
 from anubis.models.watch import watch_model_files
 
 

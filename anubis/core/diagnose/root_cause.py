@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from anubis.core.diagnose.crash_likelihood import RankedPart, rank_parts
-from anubis.core.diagnose.crash_scene import CrashScene, scene_of
+from anubis.core.diagnose.critical import CrashScene, scene_of
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.fabric import Fabric, Part
 from anubis.core.network.localization import describe

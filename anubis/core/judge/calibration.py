@@ -34,7 +34,7 @@ from anubis.core.judge import siblings
 from anubis.core.records import KnownScatter, Samples
 
 if TYPE_CHECKING:
-    from anubis.core.judge import medoid
+    from anubis.core.judge import ecdf
 
 FEWEST = 8  # units; fewer do not show how much the next one may differ,
 FEWEST_WITH_PRIOR = 3  # unless the policy says something of it
@@ -159,7 +159,7 @@ def alpha_of(limit: float) -> float:
 
 
 def calibrate_tail(
-    fleet: medoid.Bundle,
+    fleet: ecdf.Bundle,
     votes: Ints,
     reference: Samples,
     tail: float,
@@ -193,7 +193,7 @@ def calibrate_tail(
 
 
 def calibrate_together(
-    fleet: medoid.Bundle,
+    fleet: ecdf.Bundle,
     votes: Ints,
     reference: Samples,
     strictness: Strictness,
@@ -201,10 +201,10 @@ def calibrate_together(
     priors: Priors = UNKNOWN,
 ) -> Calibration:
     """The calibration for mean and typical loss, which share the rate."""
-    from anubis.core.judge import medoid
+    from anubis.core.judge import ecdf
 
     balance, _ = _balance_and_distance(fleet, reference, 1.0, False)
-    typical = medoid.typical_losses(fleet, reference)
+    typical = ecdf.typical_losses(fleet, reference)
     of_mean, of_typical = _common_bounds((balance, typical), votes, strictness, owners, priors)
     return Calibration(
         tail=1.0,
@@ -489,14 +489,14 @@ def _reach(degrees: float, units: int, rate: float) -> float:
 
 
 def _balance_and_distance(
-    units: medoid.Bundle, reference: Samples, tail: float, two_sided: bool
+    units: ecdf.Bundle, reference: Samples, tail: float, two_sided: bool
 ) -> tuple[Samples, Samples]:
     """The balance and the distance of each unit. The one-sided distances to both sides add up to
     the two-sided one, so one gives the other."""
-    from anubis.core.judge import medoid
+    from anubis.core.judge import ecdf
 
-    worse = medoid.distances_to(units, reference, tail, worse=True)
-    both = medoid.distances_to(units, reference, tail, worse=False)
+    worse = ecdf.distances_to(units, reference, tail, worse=True)
+    both = ecdf.distances_to(units, reference, tail, worse=False)
     return 2 * worse - both, both if two_sided else worse
 
 
@@ -543,8 +543,8 @@ def has_two_levels(scatter: Samples) -> bool:
 
 
 def repeats_needed(
-    fleet: medoid.Bundle,
-    halves: tuple[medoid.Bundle, medoid.Bundle],
+    fleet: ecdf.Bundle,
+    halves: tuple[ecdf.Bundle, ecdf.Bundle],
     reference: Samples,
     calibration: Calibration,
     strictness: Strictness,
@@ -571,18 +571,18 @@ def repeats_needed(
     return repeats if repeats <= MOST_REPEATS else 0
 
 
-def sample_healthy(units: medoid.Bundle, usual: Ints) -> medoid.Bundle:
+def sample_healthy(units: ecdf.Bundle, usual: Ints) -> ecdf.Bundle:
     """Healthy units, enough to try on them which losses show."""
     return units.subset(usual[:: -(-usual.size // TRIED)])
 
 
-def smallest_loss(healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flags]) -> float:
+def smallest_loss(healthy: ecdf.Bundle, called: Callable[[ecdf.Bundle], Flags]) -> float:
     """The smallest loss of all samples with which nine units of ten are called defective; 1 if
     nothing suffices."""
-    from anubis.core.judge import medoid
+    from anubis.core.judge import ecdf
 
     def shows(loss: float) -> bool:
-        slowed = medoid.Bundle(healthy.values * (1 - loss), healthy.lengths)
+        slowed = ecdf.Bundle(healthy.values * (1 - loss), healthy.lengths)
         return float(np.mean(called(slowed))) >= FOUND
 
     if not shows(LARGEST_LOSS):

@@ -1,4 +1,4 @@
-"""The loops of `medoid` over all samples of a fleet, compiled by numba on first use.
+"""The loops of `ecdf` over all samples of a fleet, compiled by numba on first use.
 
 The result is cached on disk. Loading numba takes half a second, so this module is imported only
 if a fleet is large enough.

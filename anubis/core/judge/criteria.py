@@ -50,7 +50,7 @@ from anubis.core.records import (
 )
 
 if TYPE_CHECKING:
-    from anubis.core.judge import medoid
+    from anubis.core.judge import ecdf
     from anubis.core.judge.slow_steps import SlowSamples
 
 MOST_ROUNDS = 100  # a fleet whose kept units alternate for ever is refused
@@ -146,7 +146,7 @@ def learn(
     return replace(criterion, refusal=_refusal(criterion, policy))
 
 
-def _learn_slow_steps(units: medoid.Bundle, policy: Policy, rate: float) -> SlowSteps | None:
+def _learn_slow_steps(units: ecdf.Bundle, policy: Policy, rate: float) -> SlowSteps | None:
     """The slow steps of a fleet. If suspects are measured again, each of the two measurements may
     be as likely as the root of what both together may be. What costs little is no defect unless
     stricter limits are welcome."""
@@ -186,8 +186,8 @@ def _add_sensitivity(
     criterion: Criterion,
     taught: _Class,
     calibration: Calibration,
-    measured: medoid.Bundle,
-    level: medoid.Bundle,
+    measured: ecdf.Bundle,
+    level: ecdf.Bundle,
 ) -> Criterion:
     """The criterion with the losses that it shows and, if its limit is looser than alpha, with the
     repeats that alpha would take."""
@@ -196,7 +196,7 @@ def _add_sensitivity(
     strictness, slow = taught.strictness, criterion.slow_steps
     healthy = sample_healthy(taught.fleet, calibration.usual)
 
-    def find_defective(units: medoid.Bundle) -> Flags:
+    def find_defective(units: ecdf.Bundle) -> Flags:
         return _level_shortfalls(units, criterion) >= 1
 
     repeats: int | None = 1
@@ -232,7 +232,7 @@ class _Learned:
 class _Class:
     """The units to learn from, and what is asked of the criterion."""
 
-    fleet: medoid.Bundle
+    fleet: ecdf.Bundle
     voters: npt.NDArray[np.int64]
     begin: Samples | None
     policy: Policy
@@ -296,11 +296,11 @@ class _Class:
 
     def siblings_alpha(self, healthy: Healthy) -> float | None:
         """The limit of a unit beside its siblings; None if they are not compared."""
-        from anubis.core.judge import medoid
+        from anubis.core.judge import ecdf
 
         if self.owners is None:
             return None
-        losses = medoid.typical_losses(self.fleet, self.reference(healthy))
+        losses = ecdf.typical_losses(self.fleet, self.reference(healthy))
         limit = calibrate_lags(
             siblings.lags(losses, self.owners), self.owners, self.strictness.rate * OF_SIBLINGS
         )
@@ -364,7 +364,7 @@ def _apply_own_limit(
 
 
 def settle(
-    samples: medoid.Bundle,
+    samples: ecdf.Bundle,
     votes: npt.NDArray[np.int64],
     *,
     alpha: float,
@@ -377,14 +377,14 @@ def settle(
     It begins with the samples like `start` if they are a majority, else with all. The sums of the
     first round are kept, and corrected for each sample that is later set aside or taken back.
     """
-    from anubis.core.judge import medoid
+    from anubis.core.judge import ecdf
 
     fleet = samples.subset(votes)
     kept = np.ones(len(fleet), dtype=np.bool_)
     if start is not None:
-        like = 1 - medoid.distances_to(fleet, start, tail, worse=False) > alpha
+        like = 1 - ecdf.distances_to(fleet, start, tail, worse=False) > alpha
         kept = like if 2 * np.sum(like) > len(fleet) else kept
-    sums = medoid.distance_sums(fleet, tail, among=kept)
+    sums = ecdf.distance_sums(fleet, tail, among=kept)
     seen = {kept.tobytes()}
     refusal = ""
     for _ in range(MOST_ROUNDS):
@@ -392,7 +392,7 @@ def settle(
         centre = int(
             np.argmax(kept & (sums <= least))
         )  # of equals the first, whatever the rounding
-        similarity = 1 - medoid.distances_to(fleet, fleet[centre], tail, worse=False)
+        similarity = 1 - ecdf.distances_to(fleet, fleet[centre], tail, worse=False)
         again = similarity > alpha
         if np.array_equal(again, kept):
             break
@@ -401,9 +401,9 @@ def settle(
             break
         seen.add(again.tobytes())
         if np.any(kept & ~again):
-            sums = sums - medoid.distance_sums(fleet, tail, among=kept & ~again)
+            sums = sums - ecdf.distance_sums(fleet, tail, among=kept & ~again)
         if np.any(again & ~kept):
-            sums = sums + medoid.distance_sums(fleet, tail, among=again & ~kept)
+            sums = sums + ecdf.distance_sums(fleet, tail, among=again & ~kept)
         kept = again
     else:
         refusal = f"learning did not settle in {MOST_ROUNDS} rounds"
@@ -412,7 +412,7 @@ def settle(
     if majority:
         repeatability = _mean_similarity(sums[kept], votes[kept])
     else:  # say how alike all are
-        repeatability = _mean_similarity(medoid.distance_sums(fleet, tail), votes)
+        repeatability = _mean_similarity(ecdf.distance_sums(fleet, tail), votes)
     if not refusal and not majority:
         refusal = (
             f"only {positions.size} of {len(fleet)} units are alike (similarity above {alpha:g}): "
@@ -433,9 +433,9 @@ def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | Non
     return 1 - max(0.0, float(sums.sum())) / pairs if pairs else None
 
 
-def halve(measured: medoid.Bundle) -> tuple[medoid.Bundle, medoid.Bundle] | None:
+def halve(measured: ecdf.Bundle) -> tuple[ecdf.Bundle, ecdf.Bundle] | None:
     """The earlier and the later half of each unit, sorted; None for single values."""
-    from anubis.core.judge import medoid
+    from anubis.core.judge import ecdf
 
     if measured.lengths.min() < 2:
         return None
@@ -443,8 +443,8 @@ def halve(measured: medoid.Bundle) -> tuple[medoid.Bundle, medoid.Bundle] | None
     earlier = [steps[:cut] for steps, cut in zip(measured, cuts, strict=True)]
     later = [steps[cut:] for steps, cut in zip(measured, cuts, strict=True)]
     return (
-        medoid.Bundle.from_samples(earlier).sort_each(),
-        medoid.Bundle.from_samples(later).sort_each(),
+        ecdf.Bundle.from_samples(earlier).sort_each(),
+        ecdf.Bundle.from_samples(later).sort_each(),
     )
 
 
@@ -586,20 +586,20 @@ def median_of_siblings(samples: Sequence[Samples], unit: int, criterion: Criteri
 
 
 def _level_shortfalls(
-    units: medoid.Bundle, criterion: Criterion, owners: Ints | None = None
+    units: ecdf.Bundle, criterion: Criterion, owners: Ints | None = None
 ) -> Samples:
     """The amount by which sorted units are worse, by the limit that they exceed most."""
-    from anubis.core.judge import medoid
+    from anubis.core.judge import ecdf
 
     reference = goodness(criterion.reference, criterion.direction)
     worse = criterion.direction != "either"
-    distance = medoid.distances_to(units, reference, criterion.tail, worse=worse)
+    distance = ecdf.distances_to(units, reference, criterion.tail, worse=worse)
     shortfall = distance / (1 - criterion.alpha)
     by_typical = criterion.slow_steps is not None or criterion.typical_alpha is not None
     by_siblings = owners is not None and criterion.siblings_alpha is not None
     if not (by_typical or by_siblings):
         return shortfall
-    loss = medoid.typical_losses(units, reference)
+    loss = ecdf.typical_losses(units, reference)
     if by_typical:
         alpha = criterion.alpha if criterion.typical_alpha is None else criterion.typical_alpha
         shortfall = np.maximum(shortfall, loss / (1 - alpha))
@@ -611,19 +611,19 @@ def _level_shortfalls(
 
 def as_measured(
     samples: Sequence[Samples] | Samples, direction: Direction, key: CriterionKey
-) -> medoid.Bundle:
+) -> ecdf.Bundle:
     """All samples in goodness, in the order of measuring."""
-    from anubis.core.judge import medoid
+    from anubis.core.judge import ecdf
 
     if isinstance(samples, np.ndarray) or len({len(sample) for sample in samples}) == 1:
-        bundle = medoid.Bundle.from_samples(np.asarray(samples, dtype=np.float64))
+        bundle = ecdf.Bundle.from_samples(np.asarray(samples, dtype=np.float64))
     else:
-        bundle = medoid.Bundle.from_samples(samples)
+        bundle = ecdf.Bundle.from_samples(samples)
     values = bundle.values
     # NaN is not above 0
     if bundle.lengths.min() == 0 or not (values.min() > 0 and values.max() < np.inf):
         refuse_unusable(samples, key)
-    return medoid.Bundle(1.0 / values, bundle.lengths) if direction == "lower" else bundle
+    return ecdf.Bundle(1.0 / values, bundle.lengths) if direction == "lower" else bundle
 
 
 def refuse_unusable(samples: Iterable[Samples], key: CriterionKey) -> None:

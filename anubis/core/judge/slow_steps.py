@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anubis.core.arrays import Flags, Ints
-from anubis.core.judge import medoid
+from anubis.core.judge import ecdf
 from anubis.core.records import Samples, SlowShare, SlowSteps
 
 FEWEST_UNITS = 8  # with fewer, the usual step at one place of a run is not known,
@@ -59,7 +59,7 @@ STALL = 2.0  # times as long, the stalls by which the power of a criterion is st
 
 
 def learn_slow_steps(
-    units: medoid.Bundle, once: float, both: float, least: float = 0.0
+    units: ecdf.Bundle, once: float, both: float, least: float = 0.0
 ) -> SlowSteps | None:
     """The slow steps of a fleet, from goodness in the order of measuring; None if runs are too
     short. `once`, `both`: the chances at which a unit is a suspect, and
@@ -93,13 +93,13 @@ def learn_slow_steps(
     )
 
 
-def _runs(units: medoid.Bundle, length: int) -> Samples | None:
+def _runs(units: ecdf.Bundle, length: int) -> Samples | None:
     """The logarithm of the time of each step, a row for each run of this length; None if units are
     no whole number of runs."""
     return None if np.any(units.lengths % length) else -np.log(units.values.reshape(-1, length))
 
 
-def _usual_of_places(units: medoid.Bundle) -> tuple[Samples, Samples] | None:
+def _usual_of_places(units: ecdf.Bundle) -> tuple[Samples, Samples] | None:
     """The usual time at each place of a run, and how much more it may be there by chance; None if
     runs are too few. Of runs that differ in length, up to the end of the shortest.
 
@@ -140,7 +140,7 @@ def _pace(runs: Samples) -> Samples:
     return pace
 
 
-def _usual_of_all(units: medoid.Bundle) -> tuple[Samples, Samples]:
+def _usual_of_all(units: ecdf.Bundle) -> tuple[Samples, Samples]:
     """The same if places cannot be compared: all are alike."""
     runs = [-np.log(steps) for steps in units]
     usual = np.median(np.concatenate([run - _pace(run) for run in runs]))
@@ -157,7 +157,7 @@ def pace_of(reference: Samples, slow: SlowSteps) -> float:
 
 
 def _find_apart(
-    units: medoid.Bundle, slow: SlowSteps, fleet_pace: float = -math.inf
+    units: ecdf.Bundle, slow: SlowSteps, fleet_pace: float = -math.inf
 ) -> tuple[Samples, Samples]:
     """The logarithm of how many times as long as usual each step takes, 0 within the scatter; and
     the goodness of the usual step at its place, at the pace of its run or of the fleet, whichever
@@ -186,12 +186,12 @@ def _find_apart(
 class SetAside:
     """Units without their slow steps, and what these are."""
 
-    level: medoid.Bundle  # the usual step of a run in place of each slow one
+    level: ecdf.Bundle  # the usual step of a run in place of each slow one
     slow: Ints  # the number of slow steps of each unit, a row for each share
     lost: Samples  # the time that each unit loses in slow steps, relative to its usual time
 
 
-def set_aside(units: medoid.Bundle, slow: SlowSteps, fleet_pace: float = -math.inf) -> SetAside:
+def set_aside(units: ecdf.Bundle, slow: SlowSteps, fleet_pace: float = -math.inf) -> SetAside:
     """Set slow steps aside. Without `fleet_pace` the units are the fleet itself."""
     if not slow.shares:
         nothing = np.zeros((0, len(units)), dtype=np.int64)
@@ -202,13 +202,13 @@ def set_aside(units: medoid.Bundle, slow: SlowSteps, fleet_pace: float = -math.i
     begins = units.starts[:-1]
     lost = np.add.reduceat(np.where(is_slow, 1 / units.values - 1 / normal, 0.0), begins)
     return SetAside(
-        level=medoid.Bundle(level, units.lengths),
+        level=ecdf.Bundle(level, units.lengths),
         slow=_count(excess, units, slow),
         lost=lost / np.add.reduceat(1 / normal, begins),
     )
 
 
-def _count(excess: Samples, units: medoid.Bundle, slow: SlowSteps) -> Ints:
+def _count(excess: Samples, units: ecdf.Bundle, slow: SlowSteps) -> Ints:
     return np.array(
         [
             np.add.reduceat((excess > math.log(share.times)).astype(np.int64), units.starts[:-1])
@@ -217,7 +217,7 @@ def _count(excess: Samples, units: medoid.Bundle, slow: SlowSteps) -> Ints:
     )
 
 
-def _count_groups(is_slow: Flags, units: medoid.Bundle) -> Ints:
+def _count_groups(is_slow: Flags, units: ecdf.Bundle) -> Ints:
     """The number of groups of slow steps of each unit: in a group, each is near to the next."""
     at = np.flatnonzero(is_slow)
     unit = np.searchsorted(units.starts, at, side="right") - 1
@@ -393,7 +393,7 @@ class SlowSamples:
     share: float  # of so slow steps on healthy units
 
 
-def worst_of(unit: medoid.Bundle, slow: SlowSteps, fleet_pace: float) -> SlowSamples:
+def worst_of(unit: ecdf.Bundle, slow: SlowSteps, fleet_pace: float) -> SlowSamples:
     """The slow steps of the first unit that chance explains least."""
     excess, normal = _find_apart(unit, slow, fleet_pace)
     counts = _count(excess, unit, slow)
@@ -412,7 +412,7 @@ def worst_of(unit: medoid.Bundle, slow: SlowSteps, fleet_pace: float) -> SlowSam
     )
 
 
-def smallest_stalls(units: medoid.Bundle, slow: SlowSteps, least: float) -> float | None:
+def smallest_stalls(units: ecdf.Bundle, slow: SlowSteps, least: float) -> float | None:
     """The smallest share of the steps of a run that shows if each takes twice as long: at `least`
     that share of these healthy units would be called defective. 1 if half of the steps do not
     suffice, None if units differ in length or if slow steps are usual."""

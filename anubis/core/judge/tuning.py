@@ -280,15 +280,15 @@ def find_run(rates: Samples, period: int, policy: Policy) -> int | None:
 
 def settles(rates: Samples, start: int, length: int, policy: Policy) -> bool:
     """True if a window is like the next one, and like most later ones."""
-    from anubis.core.judge import medoid
+    from anubis.core.judge import ecdf
 
     count = (rates.size - start) // length
     windows = rates[start : start + count * length].reshape(count, length)
     first = np.sort(windows[0])
     if 1 - distance(first, np.sort(windows[1]), policy.tail) <= policy.alpha:
         return False
-    later = medoid.Bundle.from_samples(np.sort(windows[1:], axis=1))
-    similarity = 1 - medoid.distances_to(later, first, policy.tail, worse=False)
+    later = ecdf.Bundle.from_samples(np.sort(windows[1:], axis=1))
+    similarity = 1 - ecdf.distances_to(later, first, policy.tail, worse=False)
     return bool(2 * np.count_nonzero(similarity > policy.alpha) > count - 1)
 
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from anubis.core.arrays import Floats32, Ints
 from anubis.core.watch.distances import mean_distances, scores, stand_out, surely_stands_out
-from anubis.core.watch.scaling import Span
-from anubis.core.watch.telemetry import Telemetry
+from anubis.core.watch.telemetry import Span, Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
 FEWEST = 3  # peers that are left of a group when those with a role are set aside

@@ -17,8 +17,7 @@ import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Floats32, Ints
 from anubis.core.watch.medians import medians
-from anubis.core.watch.scaling import Span
-from anubis.core.watch.telemetry import Side, WatchedMetric
+from anubis.core.watch.telemetry import Side, Span, WatchedMetric
 
 BLOCK_S = 8.0  # as long as a window of samples a second
 PAST = 1 / 3  # of what is known: what the last look could not name yet began after it

@@ -19,10 +19,9 @@ from anubis.core.watch.comparisons import AnswersForMetrics, Comparison
 from anubis.core.watch.contrast import TIMES, Contrast, contrasts
 from anubis.core.watch.deviations import Departure, Deviations
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
-from anubis.core.watch.scaling import Span, span_of
 from anubis.core.watch.search import Run, runs
 from anubis.core.watch.silences import cut_at_stop, silences
-from anubis.core.watch.telemetry import Telemetry
+from anubis.core.watch.telemetry import Span, Telemetry, span_of
 from anubis.core.watch.watch_settings import WatchSettings
 
 ROUNDING = 1e-9  # 0.29 * 100 is a little less than 29

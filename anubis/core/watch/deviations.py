@@ -19,8 +19,7 @@ import numpy as np
 from anubis.core.arrays import Flags, Floats, Floats32, Ints
 from anubis.core.watch.findings import Deviation, Sign
 from anubis.core.watch.medians import Middle, medians
-from anubis.core.watch.scaling import Span
-from anubis.core.watch.telemetry import Side, Telemetry
+from anubis.core.watch.telemetry import Side, Span, Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
 LEAST_WAY, MOST_WAY = 0.25, 1.25  # of the way from a node's level in the run to its peers'

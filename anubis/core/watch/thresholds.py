@@ -19,8 +19,7 @@ from anubis.core.arrays import Flags, Floats, Floats32, Ints
 from anubis.core.watch.comparisons import Comparison, DenoisesWindows
 from anubis.core.watch.distances import mean_distances, scores
 from anubis.core.watch.model import Thresholds
-from anubis.core.watch.scaling import span_of
-from anubis.core.watch.telemetry import Telemetry
+from anubis.core.watch.telemetry import Telemetry, span_of
 from anubis.core.watch.watch_settings import WatchSettings
 
 SIZES = (

@@ -1,4 +1,5 @@
-"""Risk models as files: arrays and one JSON document in an .npz, with nothing to execute."""
+"""Risk models as files: arrays and one JSON document in an .npz, with nothing to execute; and such
+a model for the Selector: chances of an incident within some hours."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ import numpy.typing as npt
 
 from anubis import __version__
 from anubis.core.errors import RiskError
-from anubis.core.history.status import Statuses, Uptimes
+from anubis.core.history.status import Statuses, Times, Uptimes
+from anubis.models.risk import risk_files
 from anubis.models.risk.models import model_named
 from anubis.models.risk.risk_model import RiskModel, forecast
 from anubis.models.risk.score_summary import Score
@@ -182,3 +184,25 @@ def _build(kind: Any, arrays: Mapping[str, Array], prefix: str, **fields: object
             _build(inner, arrays, f"{place}.") if dataclasses.is_dataclass(inner) else arrays[place]
         )
     return kind(**fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    model: RiskModel
+    origin: ModelProvenance
+    assumed: str  # a sentence that decisions must include; empty if it looks at each node
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        return self.model.covariates
+
+    def chances_within(self, statuses: Statuses, hours: float) -> Times:
+        ahead = forecast(self.model, statuses, np.array([0.0, hours]))  # no further than is asked
+        chances: Times = -np.expm1(-ahead.hazard[:, 1])
+        return chances
+
+
+def load_trained(path: Path) -> Trained:
+    model, origin = risk_files.load(path)
+    alike = f"{model.name}, the trained risk model, gives all nodes the same risk: {origin.choice}"
+    return Trained(model=model, origin=origin, assumed="" if model.looks else alike)

@@ -1,6 +1,6 @@
 """Trains the LSTM-VAE of a metric (Minder, NSDI '25): the one place of watching that knows torch.
 
-The result is evaluated without torch: core/watch/denoiser.py.
+The result is evaluated without torch: core/watch/model.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from anubis.core.arrays import Floats32
 from anubis.core.errors import WatchError
-from anubis.core.watch.denoiser import Denoiser, Lstm
-from anubis.core.watch.model import Fit
+from anubis.core.watch.model import Denoiser, Fit, Lstm
 from anubis.models.risk.determinism import alone
 
 HIDDEN = 4  # units: windows of one metric have a simple shape

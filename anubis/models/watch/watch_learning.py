@@ -13,11 +13,9 @@ import numpy as np
 from anubis import __version__
 from anubis.core.arrays import Flags, Floats32
 from anubis.core.errors import WatchError
-from anubis.core.watch.denoiser import Denoiser
 from anubis.core.watch.detector import CONCATENATED
-from anubis.core.watch.model import Fit, Thresholds, WatchModel, WatchOrigin
-from anubis.core.watch.scaling import span_of
-from anubis.core.watch.telemetry import Telemetry
+from anubis.core.watch.model import Denoiser, Fit, Thresholds, WatchModel, WatchOrigin
+from anubis.core.watch.telemetry import Telemetry, span_of
 from anubis.core.watch.thresholds import calibrate, grow, oddness, rank
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.lab.simulation.jobs import HEALTHY, generate

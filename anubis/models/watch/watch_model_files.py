@@ -16,8 +16,7 @@ import numpy as np
 from anubis.config.criteria_files import WATCH_MODELS
 from anubis.core.arrays import Floats32
 from anubis.core.errors import WatchError, did_you_mean
-from anubis.core.watch.denoiser import Denoiser, Lstm
-from anubis.core.watch.model import Thresholds, WatchModel, WatchOrigin
+from anubis.core.watch.model import Denoiser, Lstm, Thresholds, WatchModel, WatchOrigin
 from anubis.text import places
 from anubis.text.files import json_value, read_text, write_whole
 from anubis.text.reading import read

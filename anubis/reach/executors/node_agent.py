@@ -1,12 +1,18 @@
 """The agent on a Ray node: it runs orders through the guardian, and answers at any time.
 
 It travels to the node by value and runs as an actor: the standard library, and what it takes from
-machine.py, own_folder.py and guardian.py, which need no more. It decides nothing; the driver writes
-the orders and reads the outcomes.
+machine.py and guardian.py, which need no more. It decides nothing; the driver writes the orders and
+reads the outcomes.
+
+Its folders only we and root may change, also on machines where others have accounts. A folder of
+mode 0700 is not enough: a user who may write to a folder above it can put another one in its place,
+unless that one has the sticky bit or belongs to this pod alone. So every folder on the way to it is
+checked, from the root on, by descriptors that follow no link.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -26,9 +32,57 @@ from pathlib import Path
 from typing import Any
 
 from anubis.reach.executors.forked_python import ForkedPython
-from anubis.reach.executors.guardian import READ_BYTES, Watched, end_with_front, remove_secrets
+from anubis.reach.executors.guardian import (
+    READ_BYTES,
+    Watched,
+    end_with_front,
+    foreign_writers,
+    remove_secrets,
+)
 from anubis.reach.executors.machine import Machine, describe, free_port
-from anubis.reach.executors.own_folder import make_held_folder, remove_unheld
+
+
+def make_own_folder(kind: str, parents: Iterable[str]) -> Path:
+    """Make a new folder whose name begins with `kind`, in the first of `parents` where nobody else
+    can put another in its place; a RuntimeError says why there is none."""
+    troubles = []
+    for parent in map(os.path.realpath, parents):
+        trouble = foreign_writers(parent)
+        if not trouble:
+            return Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=parent))
+        troubles.append(f'no folder in "{parent}" is safe from other users: {trouble}')
+    raise RuntimeError(
+        f"{troubles[-1]}; give it the sticky bit (chmod +t), or set TMPDIR to a folder that only"
+        " this user may change"
+    )
+
+
+def make_held_folder(kind: str, parents: Iterable[str]) -> tuple[Path, int]:
+    """Make such a folder, and return a descriptor of it too, which marks it as in use for as long
+    as this process lives."""
+    while True:
+        folder = make_own_folder(kind, parents)
+        with suppress(FileNotFoundError):  # another has taken it for left behind, until it is held
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return folder, descriptor
+            os.close(descriptor)
+
+
+def remove_unheld(kind: str, parent: Path) -> None:
+    """Remove folders of ours that a killed process left; those of others are left alone."""
+    for folder in parent.glob(f"{kind}-*"):
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                status = os.fstat(descriptor)
+                if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)
+
 
 KILL_PATIENCE_S = 15.0  # the guardian's own is shorter
 LOOK_EVERY_S = 1.0  # for orders to stop

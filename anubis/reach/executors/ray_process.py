@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from anubis.reach.executors import forked_python, guardian, machine, own_folder
+from anubis.reach.executors import forked_python, guardian, machine
 from anubis.reach.executors import node_agent as agent_module
 from anubis.reach.executors.ray_link import (
     HEALTH_CHECKS,
@@ -204,7 +204,7 @@ def agent_kind() -> tuple[Any, str]:
     import ray
 
     # nodes need no Anubis: its code travels in the actor
-    for module in (agent_module, forked_python, guardian, machine, own_folder):
+    for module in (agent_module, forked_python, guardian, machine):
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     # two groups of threads, so that it answers while programs run; ray's types know nothing of it
     groups: Any = {"concurrency_groups": {"control": PROGRAMS_AT_ONCE, "work": PROGRAMS_AT_ONCE}}

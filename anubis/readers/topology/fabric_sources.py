@@ -1,4 +1,5 @@
-"""The sources of a fabric: a file of any known kind, or the fabric itself."""
+"""The sources of a fabric, and of the counters of its ports: a file of any known kind, or the
+fabric itself."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from anubis.core.fabric import Fabric, Remark
 from anubis.readers.topology import (
     forwarding,
     ibnetdiscover,
+    infiniband_counters,
     kubernetes,
     lldp,
     nvlink,
@@ -23,7 +25,16 @@ from anubis.readers.topology import (
     written,
 )
 from anubis.readers.topology.draft import Draft, Survey
+from anubis.readers.topology.ethernet_counters import (
+    is_ethtool,
+    is_table,
+    parse_counters,
+    parse_ethtool,
+)
+from anubis.readers.topology.gnmi_counters import is_gnmi, parse_gnmi
 from anubis.readers.topology.ibnetdiscover import Owner
+from anubis.readers.topology.infiniband_counters import CounterReading
+from anubis.readers.topology.snmp_counters import is_snmp, parse_snmp
 from anubis.readers.topology.tool import decode, locate
 from anubis.text.files import json_value, parse_yaml, read_bytes
 
@@ -207,4 +218,32 @@ def _load_folder(folder: Path) -> Survey:
     oldest = min(file.stat().st_mtime for file in files)
     return _add_source(
         f'"{folder}"', oldest, replace(survey, findings=(*findings, *survey.findings))
+    )
+
+
+KINDS = (  # each lists its zeros; a table is the last guess but one
+    (is_ethtool, parse_ethtool),
+    (is_gnmi, parse_gnmi),
+    (is_snmp, parse_snmp),
+    (is_table, parse_counters),
+)
+
+
+def load_counters(path: Path) -> CounterReading:
+    text, findings = decode(read_bytes(path, TopologyError))
+    reading = _parse_any(text, f'"{path}"')
+    return replace(reading, findings=(*findings, *reading.findings))
+
+
+def _parse_any(text: str, where: str) -> CounterReading:
+    parse = next((parse for is_of, parse in KINDS if is_of(text)), None)
+    if parse is None:
+        return infiniband_counters.parse(text, where)
+    counts, findings = parse(text, where)
+    return CounterReading(
+        counts=tuple(counts),
+        unread=frozenset(),
+        is_whole=True,
+        shows_zeros=True,
+        findings=tuple(locate(findings, where)),
     )
