@@ -26,7 +26,7 @@ HOMES = {
         "import_csv import_incidents import_nodes import_superbench import_superbench_baseline "
         "report_incidents"
     ),
-    "anubis.operations.judge": "compare_criteria judge",
+    "anubis.operations.judge": "adopt_alphas compare_criteria judge write_policy",
     "anubis.operations.keep": (
         "Keeping actions approve carry_out_test close_breakers keep keeping_of"
     ),
@@ -35,7 +35,6 @@ HOMES = {
     "anubis.operations.nodes": "nodes",
     "anubis.operations.periodic_tasks": "do_periodic_tasks",
     "anubis.operations.pings": "look_at_pings",
-    "anubis.operations.policy_limits": "adopt_alphas write_policy",
     "anubis.operations.requests": (
         "AcceptRequest BaselineImport CampaignRequest CsvImport DiagnosisRequest "
         "EvaluateRiskRequest FabricRequest GateRequest IncidentImport JudgeRequest KeepRequest "

@@ -37,8 +37,10 @@ from anubis.operations.import_ import import_nodes as import_nodes
 from anubis.operations.import_ import import_superbench as import_superbench
 from anubis.operations.import_ import import_superbench_baseline as import_superbench_baseline
 from anubis.operations.import_ import report_incidents as report_incidents
+from anubis.operations.judge import adopt_alphas as adopt_alphas
 from anubis.operations.judge import compare_criteria as compare_criteria
 from anubis.operations.judge import judge as judge
+from anubis.operations.judge import write_policy as write_policy
 from anubis.operations.keep import Keeping as Keeping
 from anubis.operations.keep import actions as actions
 from anubis.operations.keep import approve as approve
@@ -53,8 +55,6 @@ from anubis.operations.learn import learned_here as learned_here
 from anubis.operations.nodes import nodes as nodes
 from anubis.operations.periodic_tasks import do_periodic_tasks as do_periodic_tasks
 from anubis.operations.pings import look_at_pings as look_at_pings
-from anubis.operations.policy_limits import adopt_alphas as adopt_alphas
-from anubis.operations.policy_limits import write_policy as write_policy
 from anubis.operations.requests import AcceptRequest as AcceptRequest
 from anubis.operations.requests import BaselineImport as BaselineImport
 from anubis.operations.requests import CampaignRequest as CampaignRequest

@@ -252,7 +252,7 @@ def test_importing_loads_neither_torch_nor_ray():
 
 def test_a_gate_that_the_history_answers_loads_nothing_that_tests_locates_or_compares():
     script = (
-        "import sys, anubis.cli.gate, anubis.cli.decision, anubis.operations.gate,"
+        "import sys, anubis.cli.gate, anubis.operations.gate,"
         "anubis.models.risk.risk_files;"
         "print(*sys.modules)"
     )

@@ -12,7 +12,7 @@ from anubis.core.judge import compiled
 from anubis.report import page
 
 for module in (
-    *("anubis.cli.campaigns", "anubis.cli.terminal", "anubis.operations.gate"),
+    *("anubis.cli.showing", "anubis.cli.terminal", "anubis.operations.gate"),
     *("anubis.core.judge.judgement", "anubis.core.judge.learning", "anubis.report.html"),
     *("anubis.reach.executors.simulated", "anubis.store.history"),
     *("alembic.command", "alembic.context", "scipy.special", "sqlalchemy.dialects.sqlite", "yaml"),

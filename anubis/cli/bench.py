@@ -14,8 +14,8 @@ import typer
 
 import anubis
 from anubis.cli import answer, options
+from anubis.cli.answer import write_file
 from anubis.cli.outlets import say
-from anubis.cli.page_files import write_file
 from anubis.cli.verb import verb
 from anubis.core.errors import CatalogError, UsageError
 from anubis.operations.requests import TuneRequest

@@ -3,7 +3,7 @@ monitoring."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,17 +12,20 @@ import typer
 import anubis
 from anubis.cli import amounts, answer, options
 from anubis.cli import nagios as monitoring
-from anubis.cli.page_files import check_page, write_junit
+from anubis.cli.answer import check_page, write_junit
 from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
 from anubis.cli.verb import verb
 from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.records import Judgement
 from anubis.operations.requests import GateRequest, Terms
+from anubis.text.wording import short_node_list
 
 if TYPE_CHECKING:
     from anubis.core.history.events import FleetEvent
+    from anubis.core.select.decision import Decision
     from anubis.report.gate import GateResult
     from anubis.report.junit import JUnitSuite
+    from anubis.report.view import CampaignView
 
 JOB = "job-allocated"
 EVENTS = ("node-added", "fleet-upgraded", JOB, "incident-reported", "tick")
@@ -70,10 +73,8 @@ def gate(
     if plan:
         if junit or nagios:
             raise UsageError("--plan runs no test: leave --junit and --nagios out")
-        from anubis.cli import decision
-
         happened = _event(event, request.nodes, request.duration_s, category, upgrade)
-        decision.show(anubis.select(happened, terms, Terminal()), as_json=json, why=why)
+        show_decision(anubis.select(happened, terms, Terminal()), as_json=json, why=why)
         return
     if event != JOB:
         raise UsageError("--event needs --plan: without it a gate is for a job")
@@ -131,7 +132,6 @@ class GateAnswerer(Answerer):
 
 
 def show(result: GateResult, *, as_json: bool, why: bool) -> None:
-    from anubis.cli import decision
     from anubis.report.decision import brief
     from anubis.report.gate import gate_fields, sentence
     from anubis.text.wording import short_node_list
@@ -152,7 +152,7 @@ def show(result: GateResult, *, as_json: bool, why: bool) -> None:
     )
     answer.write_brief([sentence(result), *todo, *([] if why else reasons)])
     if why:
-        decision.show_reasons(result.decision, view)
+        show_reasons(result.decision, view)
 
 
 def suites(result: GateResult) -> list[JUnitSuite]:
@@ -197,3 +197,36 @@ def tell_monitoring(result: GateResult) -> int:
     }
     warns = bool(result.unknown) or not decided.is_bearable
     return monitoring.tell("gate", result.judgement, sentence(result), figures, warns=warns)
+
+
+def show_decision(decision: Decision, *, as_json: bool, why: bool) -> None:
+    """Write a decision to stdout: at a glance, or with all its reasons."""
+    from anubis.report import decision as reports
+
+    if as_json:
+        print(reports.line(decision))
+    elif why:
+        print(next(reports.brief(decision)))
+        show_reasons(decision)
+    else:
+        answer.write_brief(reports.brief(decision))
+
+
+def show_owing(owing: Mapping[str, str]) -> None:
+    """Write which nodes no test of this suite and budget can answer for."""
+    node, why = next(iter(owing.items()))
+    more = f"; also {short_node_list([*owing][1:])}" if len(owing) > 1 else ""
+    answer.write_paragraph(f"unknown still: {node}: {why}{more}")
+
+
+def show_reasons(decision: Decision, view: CampaignView | None = None) -> None:
+    """Write a decision's reasons, and what its campaign measured if there was one."""
+    from anubis.report import decision as reports
+
+    print()
+    answer.write_paragraph(reports.paragraph(decision))
+    if view:
+        from anubis.cli import showing
+
+        print()
+        showing.campaign(view, as_json=False)

@@ -11,8 +11,8 @@ import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
+from anubis.cli.answer import check_page, write_page
 from anubis.cli.outlets import say
-from anubis.cli.page_files import check_page, write_page
 from anubis.cli.terminal import Terminal
 from anubis.core.errors import UsageError
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from anubis.cli.page_files import check_page
+from anubis.cli.answer import check_page
 from anubis.core.errors import UsageError
 
 Nodes = Annotated[

@@ -9,8 +9,8 @@ import typer
 
 import anubis
 from anubis.cli import options
+from anubis.cli.answer import write_file
 from anubis.cli.outlets import say
-from anubis.cli.page_files import write_file
 from anubis.cli.terminal import Terminal
 
 if TYPE_CHECKING:

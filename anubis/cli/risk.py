@@ -9,8 +9,8 @@ import typer
 
 import anubis
 from anubis.cli import answer, options
+from anubis.cli.answer import check_page, write_page
 from anubis.cli.outlets import say, show_status
-from anubis.cli.page_files import check_page, write_page
 from anubis.cli.terminal import Terminal
 from anubis.cli.verb import verb
 from anubis.operations.requests import (

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from anubis.cli import answer, nagios
+from anubis.cli.answer import write_junit, write_page
 from anubis.cli.options import AnswerForms
-from anubis.cli.page_files import write_junit, write_page
 from anubis.core.campaign.planning import Estimate
 from anubis.core.fabric import Fabric
 from anubis.core.network.coverage import Coverage

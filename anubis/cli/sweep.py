@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import anubis
-from anubis.cli import amounts, answer, options
+from anubis.cli import amounts, answer, gate, options
 from anubis.cli.terminal import Answerer, turn_termination_into_interrupt
 from anubis.cli.verb import Without, verb
 from anubis.operations.requests import Terms
@@ -49,15 +49,15 @@ class SweepAnswerer(Answerer):
         self.set_exit_code(answer.EXIT_CODES[result.judgement])
 
     def _show(self, result: SweepResult) -> None:
-        from anubis.cli import decision, showing
+        from anubis.cli import showing
 
         if result.campaign:
             showing.campaign(result.campaign.view, as_json=self.as_json)
         if self.as_json:
             return
         if result.campaign is None:
-            decision.show(result.decision, as_json=False, why=self._why)
+            gate.show_decision(result.decision, as_json=False, why=self._why)
         elif self._why:
-            decision.show_reasons(result.decision)
+            gate.show_reasons(result.decision)
         if result.owing:
-            decision.show_owing(result.owing)
+            gate.show_owing(result.owing)

@@ -11,7 +11,7 @@ import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
-from anubis.cli.page_files import check_page, write_page
+from anubis.cli.answer import check_page, write_page
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.cli.verb import verb
 from anubis.core.errors import UsageError

@@ -42,7 +42,7 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaign_files import Brief, Setting
 from anubis.operations.clusters import enter, identify, time_in
 from anubis.operations.executors import executor_of
-from anubis.operations.history import resume_hint
+from anubis.operations.history import resume_hint, view_in
 from anubis.operations.names import new_name
 from anubis.operations.owners import (
     OthersWork,
@@ -54,7 +54,6 @@ from anubis.operations.owners import (
     windows_known,
 )
 from anubis.operations.precedents import Precedents, precedents, precedents_of
-from anubis.operations.report import view_in
 from anubis.operations.requests import CampaignRequest
 from anubis.operations.validator import CampaignOutcome, carry_out, judge
 from anubis.reach.executors.executor import Executor

@@ -1,8 +1,10 @@
-"""Read the history: campaigns with their measurements and verdicts, decisions, what happened to
-nodes, and how near metrics came to their limits in the tests of the last weeks.
+"""Read the history: campaigns with their measurements and verdicts, as reports show them,
+decisions, what happened to nodes, and how near metrics came to their limits in the tests of the
+last weeks.
 
-Only a campaign that ran to its end can be reported. Measurements that are intact are read as they
-were written. Damaged ones are refused or, on request, left out with a remark.
+Only a campaign that ran to its end can be reported; one on a simulated fleet with its planted
+defects. Measurements that are intact are read as they were written. Damaged ones are refused or, on
+request, left out with a remark.
 """
 
 from __future__ import annotations
@@ -13,20 +15,22 @@ from datetime import datetime
 from itertools import chain, islice
 from operator import attrgetter
 
+from anubis.config import configs
 from anubis.core.amounts import DAY_S
 from anubis.core.campaign.planning import is_planned
-from anubis.core.errors import StoreError, UsageError
+from anubis.core.errors import AnubisError, StoreError, UsageError
 from anubis.core.history.defects import Defect, TrackRecord
 from anubis.core.history.defects import track_records as records_of
 from anubis.core.history.drift import drifts
 from anubis.core.judge.damaged import leave_out_damaged as leave_out
 from anubis.core.judge.pooling import CampaignEvidence, join
-from anubis.core.records import Assessment, Campaign, ClusterIdentity, Execution
+from anubis.core.records import Assessment, Campaign, ClusterIdentity, CriteriaSet, Execution
 from anubis.core.select.decision import Decision
+from anubis.lab.simulation.reckoning import Reckoning, reckon
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.campaign_files import Setting, read_setting
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.keeping_policy import acting_process
-from anubis.operations.report import view_of
 from anubis.operations.selector import read_past
 from anubis.report import history as told
 from anubis.report.drift import SHOWN_DAYS, ClusterDrift
@@ -313,3 +317,51 @@ def drift_of_cluster(part: ClusterHistory, caller: Caller, node: str = "") -> Cl
     since = time_in(part, caller).now - SHOWN_DAYS * DAY_S
     of_metrics = drifts(part.experience.limit_shares(since, node))
     return ClusterDrift(cluster=part.cluster, node=node, since=since, drifts=of_metrics)
+
+
+def view_of(
+    campaign: Campaign,
+    executions: Sequence[Execution],
+    assessment: Assessment,
+    criteria: tuple[CriteriaSet, ...],
+) -> CampaignView:
+    """The view of a campaign of the history, as it was begun."""
+    return view_in(_setting(campaign), campaign, executions, assessment, criteria)
+
+
+def view_in(
+    setting: Setting | None,
+    campaign: Campaign,
+    executions: Sequence[Execution],
+    assessment: Assessment,
+    criteria: tuple[CriteriaSet, ...],
+) -> CampaignView:
+    """The view of a campaign that runs in this setting."""
+    return CampaignView(
+        campaign=campaign,
+        executions=tuple(executions),
+        assessment=assessment,
+        criteria=criteria,
+        reckoning=_reckoning(campaign, setting, assessment),
+        site=setting.cluster.site if setting else "",
+        by=setting.by if setting else "",
+    )
+
+
+def _setting(campaign: Campaign) -> Setting | None:
+    """Setting of a campaign; None for an import, or if an older version wrote it in another
+    form."""
+    if not (campaign.setting and campaign.kind.can_resume):
+        return None
+    try:
+        return read_setting(campaign.setting)
+    except AnubisError:
+        return None
+
+
+def _reckoning(
+    campaign: Campaign, setting: Setting | None, assessment: Assessment
+) -> Reckoning | None:
+    if setting is None or not isinstance(setting.cluster, configs.SimulatedCluster):
+        return None
+    return reckon(setting.cluster.fleet, campaign.plan, assessment)

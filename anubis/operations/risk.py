@@ -23,8 +23,7 @@ from anubis.core.keep.commands import Mode
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.models.risk import evaluation, risk_files, risk_learning
 from anubis.models.risk.choice import ModelChoice, judge_successor
-from anubis.models.risk.contributions import Carrier, carriers
-from anubis.models.risk.covariates import drop_covariates, worth_learning
+from anubis.models.risk.covariates import Carrier, carriers, drop_covariates, worth_learning
 from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.forecast import HOURS, Forecast
 from anubis.models.risk.risk_files import ModelProvenance, Trained

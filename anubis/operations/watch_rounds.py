@@ -11,8 +11,8 @@ from anubis.config import configs
 from anubis.core.errors import AnubisError, ConfigError, StoreUnreachableError
 from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.keep.suspicions import HitRate, hit_rates
-from anubis.core.watch.comparisons import AnswersForMetrics
 from anubis.core.watch.detector import look
+from anubis.core.watch.distances import AnswersForMetrics
 from anubis.core.watch.findings import Deviation, Look, Suspicion
 from anubis.core.watch.likelihood import mix_by_category, mix_of
 from anubis.core.watch.model import WatchModel

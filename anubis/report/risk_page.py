@@ -16,7 +16,7 @@ from anubis.core.history.status import Statuses
 from anubis.core.records import Judgement
 from anubis.lab.study.trials import SeedMean, estimate
 from anubis.models.risk.choice import ModelChoice
-from anubis.models.risk.contributions import Carrier
+from anubis.models.risk.covariates import Carrier
 from anubis.models.risk.evaluation import CALIBRATED_H, Evaluation
 from anubis.models.risk.forecast import HORIZON_H, Forecast
 from anubis.models.risk.models import MODELS

@@ -22,9 +22,18 @@ from anubis.core.records import Judgement
 from anubis.core.select.decision import Decision
 from anubis.report import decision as decisions
 from anubis.report import keep
-from anubis.report.fleet import CampaignGlance, NodeGlance, judgement_reason, progress
+from anubis.report.fleet import (
+    CHOICES,
+    CampaignGlance,
+    NodeGlance,
+    NodeQuery,
+    judgement_reason,
+    list_nodes,
+    node_row,
+    progress,
+    tested_at,
+)
 from anubis.report.history import Happening
-from anubis.report.node_list import CHOICES, NodeQuery, list_nodes, node_row, tested_at
 from anubis.report.page import page
 from anubis.report.svg import Axis, Chart, Element, add, picture, serialize, title
 from anubis.report.view import GLYPH

@@ -22,8 +22,7 @@ from anubis.report import diagnoses as told_diagnoses
 from anubis.report import drift, html, keep, watch_rounds
 from anubis.report import service_pages as written
 from anubis.report.diagnoses import shown_again
-from anubis.report.fleet import NodeGlance, campaign_line
-from anubis.report.node_list import NodeQuery
+from anubis.report.fleet import NodeGlance, NodeQuery, campaign_line
 from anubis.report.service_pages import DAYS, ClusterOnPage, ClusterOverTime, health_page
 from anubis.service.api import actions_of, find_diagnosis, find_look, find_node, requester_of
 from anubis.service.fleet_cache import Snapshot

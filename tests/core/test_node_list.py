@@ -10,8 +10,7 @@ from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Validation
 from anubis.core.keep.life import DefectFound, Life
 from anubis.core.records import Judgement
-from anubis.report.fleet import NodeGlance
-from anubis.report.node_list import PAGE, NodeQuery, list_nodes, node_row
+from anubis.report.fleet import PAGE, NodeGlance, NodeQuery, list_nodes, node_row
 from anubis.report.service_pages import ClusterOnPage, fleet
 
 HEALTHY, DEFECTIVE, UNKNOWN = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN

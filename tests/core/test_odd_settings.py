@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anubis.core.diagnose.bystanders import RULES
+from anubis.core.diagnose.bystanders import SETTINGS_RULES
 from anubis.core.diagnose.evidence import Collector, JobEvidence, OddSetting, RankMap
 from anubis.core.diagnose.facts import Whom, reason
 
@@ -22,7 +22,7 @@ def facts(*settings, nodes=8, collectors=frozenset({Collector.SETTINGS})):
         ranks=RankMap(nodes={rank: f"n{rank}" for rank in range(nodes)}),
         settings=settings,
     )
-    return reason(evidence, RULES)
+    return reason(evidence, SETTINGS_RULES)
 
 
 def test_a_node_that_is_set_up_otherwise_is_named_with_what_others_have():

@@ -48,7 +48,7 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
-from anubis.operations.report import view_of
+from anubis.operations.history import view_of
 from anubis.report import campaign_screen, html, jsonl
 from anubis.report.html import facts, omissions, steps
 from anubis.report.metric_rows import metric_rows

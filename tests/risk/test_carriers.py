@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anubis.core.history.status import Statuses
-from anubis.models.risk.contributions import carriers, things_of
+from anubis.models.risk.covariates import carriers, things_of
 
 COVARIATES = ("up_h", "total_up_h", "incidents", "incidents:gpu", "mtbi_h:gpu", "rack_rate")
 

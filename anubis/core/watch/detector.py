@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.watch.comparisons import AnswersForMetrics, Comparison
 from anubis.core.watch.contrast import TIMES, Contrast, contrasts
 from anubis.core.watch.deviations import Departure, Deviations
+from anubis.core.watch.distances import AnswersForMetrics, Comparison
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
 from anubis.core.watch.search import Run, runs
 from anubis.core.watch.silences import cut_at_stop, silences

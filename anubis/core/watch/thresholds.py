@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Floats32, Ints
-from anubis.core.watch.comparisons import Comparison, DenoisesWindows
-from anubis.core.watch.distances import mean_distances, scores
+from anubis.core.watch.distances import Comparison, DenoisesWindows, mean_distances, scores
 from anubis.core.watch.model import Thresholds
 from anubis.core.watch.telemetry import Telemetry, span_of
 from anubis.core.watch.watch_settings import WatchSettings

@@ -1,4 +1,5 @@
-"""Decides which attributes of nodes (rack, cage, sku, age) a model learns from.
+"""Covariates of nodes (rack, cage, sku, age): decides which of them a model learns from, and how
+much each contributes to a node's risk.
 
 An attribute is used if cox, which is quick, foretells other nodes and later times better with it
 than without it: by the logarithm of the chance that it gave to what happened there. Brier scores do
@@ -8,18 +9,21 @@ turn, each in addition to those already taken.
 What happened must be `ODDS` as likely with the attribute, on other nodes and at later times. On
 other nodes, where each node is asked once, the interval of the gain must leave out zero as well:
 then it is not owed to a few nodes.
+
+A contribution is how much lower the risk would be if one thing about the node were as for the
+median node. Covariates about one thing change together, because one of them alone could not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from anubis.core.errors import RiskError
-from anubis.core.history.logbook import OF_ATTRIBUTES
-from anubis.core.history.status import Times, Uptimes
+from anubis.core.history.logbook import AGE, OF_ATTRIBUTES, RATES, VALIDATED
+from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.choice import ODDS, WHERE
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.evaluation import SEEDS, Tell, nobody, unscorable_reason
@@ -119,3 +123,67 @@ def shortcoming(gains: Mapping[DrawnSplit, Gain]) -> str:
     if gains["node"].low <= 0:
         return f"it may owe its gain to a few nodes ({gains['node']})"
     return ""
+
+
+UP = ("up_h", "total_up_h")
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A thing about a node, and the chance that the node would have without it."""
+
+    about: str  # up, incidents, validated, age, a grouping; or the category of incidents
+    covariates: tuple[str, ...]
+    without: float
+
+
+def carriers(
+    within: Callable[[Statuses], Times], fleet: Statuses, rows: Sequence[int]
+) -> list[list[Carrier]]:
+    """Carriers of these rows of the fleet, each with those that lower its chance most first."""
+    chosen = _rows(fleet, rows)
+    chances, usual = within(chosen), np.median(fleet.values, axis=0)
+    things = things_of(fleet.covariates)
+    without = [within(_as_usual(chosen, places, usual)) for places in things.values()]
+    return [
+        sorted(
+            (
+                Carrier(about, tuple(fleet.covariates[p] for p in places), float(lower[row]))
+                for (about, places), lower in zip(things.items(), without, strict=True)
+                if lower[row] < chances[row]
+            ),
+            key=lambda carrier: carrier.without,
+        )
+        for row in range(len(rows))
+    ]
+
+
+def things_of(covariates: Sequence[str]) -> dict[str, list[int]]:
+    """Positions of the covariates that are about one thing, by thing."""
+    things: dict[str, list[int]] = {}
+    for place, name in enumerate(covariates):
+        things.setdefault(_thing(name), []).append(place)
+    return things
+
+
+def _thing(covariate: str) -> str:
+    _, _, category = covariate.partition(":")
+    if covariate in UP:
+        return "up"
+    alone = {VALIDATED: "validated", AGE: "age", **RATES}
+    return category or alone.get(covariate, "incidents")
+
+
+def _as_usual(statuses: Statuses, places: Sequence[int], usual: Times) -> Statuses:
+    values = statuses.values.copy()
+    values[:, places] = usual[places]
+    return replace(statuses, values=values)
+
+
+def _rows(statuses: Statuses, rows: Sequence[int]) -> Statuses:
+    return replace(
+        statuses,
+        nodes=tuple(statuses.nodes[row] for row in rows),
+        at=statuses.at[list(rows)],
+        values=statuses.values[list(rows)],
+    )
