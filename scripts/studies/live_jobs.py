@@ -98,7 +98,7 @@ class Plan:
 
 def read_fifo(path: Path) -> str:
     os.mkfifo(path)
-    with path.open() as opened:  # nobody writes to it
+    with path.open() as opened:  # nothing writes to it
         return opened.read()
 
 
@@ -159,7 +159,7 @@ def pipeline(plan: Plan) -> Step:
         if plan.fault == "within" and number == plan.step and plan.is_here:
             plan.mark()
             time.sleep(FOR_EVER_S)
-        if plan.fault == "both" and number == plan.step:  # all wait for a message that nobody sends
+        if plan.fault == "both" and number == plan.step:  # all wait to receive
             plan.mark()
             dist.recv(batch, (plan.rank + 1) % plan.world)
         if not last:
