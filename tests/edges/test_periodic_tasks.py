@@ -27,7 +27,7 @@ from anubis.operations import sweep, verb_processes
 from anubis.operations.judge import compare_criteria
 from anubis.operations.keep import actions, approve
 from anubis.operations.periodic_tasks import do_periodic_tasks
-from anubis.report.keep import sentences
+from anubis.report.keep import periodic_task_sentences
 from anubis.store.history import History
 from anubis.text import places
 from tests.edges.test_keeping import Site
@@ -226,7 +226,7 @@ def test_of_two_who_look_one_does_it_and_has_it_done_elsewhere_only_while_nobody
 def test_a_person_reads_what_became_of_it_and_when_it_is_next(site):
     site.now = 1.7e9 // DAY_S * DAY_S + QUARTER_S + 1
     standing = work(site, sweep=SWEEP)[PeriodicTask.SWEEP]
-    (line,) = sentences([standing], standing.last.ended + 3 * 3600)
+    (line,) = periodic_task_sentences([standing], standing.last.ended + 3 * 3600)
     assert line == "sweep: last 3 h ago: 8 of 8 nodes tested: all healthy; next in 21 h"
 
 
