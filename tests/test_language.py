@@ -37,6 +37,7 @@ QUESTIONS = {"how", "if", "not", "one", "what", "when", "where", "whether", "whi
 LINK, MERE_LINK = "|".join(LINKS), "|".join(LINKS - QUESTIONS)
 LINKED = re.compile(rf':( +#.*)?\n\s+"""\s*({LINK})\b', re.IGNORECASE)
 LINKED_FIELD = re.compile(rf'\n +"+\s*({MERE_LINK})\b', re.IGNORECASE)
+LINKED_HEAD = re.compile(rf'(\A(#!.*\n)?|class .*\n\s+)"""\s*({MERE_LINK})\b', re.IGNORECASE)
 LINKED_NAME = re.compile(rf"\bdef _*({LINK})(_|\b)")
 
 
@@ -94,6 +95,17 @@ def badly_begun(source: str) -> list[str]:
     ]
 
 
+def badly_introduced(source: str) -> list[str]:
+    """Names of classes, "" for the module, whose docstring begins with a mere link."""
+    return [
+        getattr(node, "name", "")
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef | ast.Module)
+        if (text := ast.get_docstring(node))
+        if text.split()[0].lower().strip(",.:;") in LINKS - QUESTIONS
+    ]
+
+
 def badly_described(source: str) -> list[str]:
     """Names of fields of records whose description begins with a preposition or the like."""
     bodies = (node.body for node in parsed(source) if isinstance(node, ast.ClassDef))
@@ -125,6 +137,11 @@ def test_a_docstring_begins_with_a_verb_or_with_what_is_returned():
     assert not {file: names for file, names in begun.items() if names}
 
 
+def test_a_module_or_a_class_is_introduced_by_what_it_is_or_does():
+    begun = {file: badly_introduced(text) for file, text in sources(LINKED_HEAD).items()}
+    assert not {file: names for file, names in begun.items() if names}
+
+
 def test_a_field_is_described_by_what_it_is():
     begun = {file: badly_described(text) for file, text in sources(LINKED_FIELD).items()}
     assert not {file: names for file, names in begun.items() if names}
@@ -149,6 +166,14 @@ def test_a_docstring_without_verb_and_noun_is_seen(docstring):
     source = f'def f():\n    """{docstring}"""'
     assert LINKED.search(source)
     assert badly_begun(source) == ["f"]
+
+
+@pytest.mark.parametrize(
+    "source", ['#!x\n"""Of it."""', 'class A(B):\n    """In it."""', '"""By it"""']
+)
+def test_a_module_or_a_class_introduced_by_a_mere_link_is_seen(source):
+    assert LINKED_HEAD.search(source)
+    assert len(badly_introduced(source)) == 1
 
 
 @pytest.mark.parametrize("text", ["Of a job.", "That it has.", "Whose they are.", "By host: it."])

@@ -142,7 +142,7 @@ class Gang(NamedTuple):
 
 
 class Gangs:
-    """In memory: after a restart of the service, pods that ask are again asked about alone."""
+    """Gangs of pods, in memory: after a restart of the service, the pods are judged one by one."""
 
     def __init__(self) -> None:
         self._asked: OrderedDict[Gang, dict[str, float]] = OrderedDict()

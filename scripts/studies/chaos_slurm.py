@@ -67,7 +67,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Listener:
-    """Who hears what happens; called under the lock, in the order in which it happens."""
+    """Callbacks for what happens, called under the lock, in the order in which it happens."""
 
     drained: Callable[[str, str, Node], None]
     undrained: Callable[[str, Node], None]

@@ -69,7 +69,7 @@ from anubis.core.records import (
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Who else may have slowed units: pairs on the same cables, and programs on the same node."""
+    """Other causes of slow units: pairs on the same cables, and programs on the same node."""
 
     cables: SharedCables | None
     load: ForeignLoad
