@@ -36,7 +36,7 @@ LAYERS = tuple(
     for line in reversed(drawing("An import goes down or stays on its line, never up:"))
 )
 # the rooms of core, and which others each may enter; all may import from the door
-*ROOM_LINES, DOOR_LINE = drawing("all stand on the door:")
+*ROOM_LINES, DOOR_LINE = drawing("All stand on the door:")
 ROOMS = {
     room.strip(): set(names(entered)) - {""}
     for room, _, entered in (line.partition("→") for line in ROOM_LINES)
