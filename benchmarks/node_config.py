@@ -11,9 +11,9 @@ from __future__ import annotations
 import contract
 from kit.background import begin
 from kit.gpus.cards import machine_root
-from kit.settings.settings import Settings
-from kit.settings.settings_host import tell_host
-from kit.settings.settings_network import tell_network
+from kit.settings.host import tell_host
+from kit.settings.network import tell_network
+from kit.settings.texts import Settings
 
 S = contract.Setting
 OF_GPUS = (
@@ -114,7 +114,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, patience_s: float) -> None:
-    from kit.settings.settings_gpus import read_gpus, tell_gpus  # it loads pynvml
+    from kit.settings.gpus import read_gpus, tell_gpus  # it loads pynvml
 
     root = machine_root()
     asking = begin(read_gpus)

@@ -2,7 +2,7 @@
 
 ResNet needs a little of everything, DenseNet memory bandwidth and many small kernels, VGG
 arithmetic and, for its 138 million weights, the links.
-How they are measured: `kit/training/training.py`.
+How they are measured: `kit/training/course.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from kit.training import training
+from kit.training import course
 from kit.training.models import CNNS
 
 BENCHMARK = contract.Benchmark(
@@ -22,13 +22,13 @@ BENCHMARK = contract.Benchmark(
     level="end-to-end",
     duration_s=20.0,
     launcher="torchrun",
-    metrics=training.METRICS,
-    parameters=training.parameters("resnet50", CNNS, smoke="resnet50"),
+    metrics=course.METRICS,
+    parameters=course.parameters("resnet50", CNNS, smoke="resnet50"),
 )
 
 
-measure = partial(training.measure, catalog=CNNS)
+measure = partial(course.measure, catalog=CNNS)
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure, training.processes)
+    contract.run(BENCHMARK, measure, course.processes)

@@ -3,7 +3,7 @@
 By default BERT, whose 335 million gradients are averaged by all-reduce, and the mixture of experts,
 whose tokens cross the fabric by all-to-all in every layer. Rates are the group's, at the pace of
 its slowest rank; `compute_s`, `loss` and `agreement` name host and device. How:
-`kit/training/training.py`.
+`kit/training/course.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 
 import contract
 from kit.group import processes
-from kit.training import training
+from kit.training import course
 from kit.training.models import EVERY
 
 BENCHMARK = contract.Benchmark(
@@ -26,12 +26,12 @@ BENCHMARK = contract.Benchmark(
     duration_s=40.0,
     launcher="torchrun",
     min_nodes=2,
-    metrics=training.METRICS,
-    parameters=training.parameters("bert_large,moe", EVERY, smoke="gpt2_small"),
+    metrics=course.METRICS,
+    parameters=course.parameters("bert_large,moe", EVERY, smoke="gpt2_small"),
 )
 
 
-measure = partial(training.measure, catalog=EVERY, among_hosts=True)
+measure = partial(course.measure, catalog=EVERY, among_hosts=True)
 
 
 if __name__ == "__main__":

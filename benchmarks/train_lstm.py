@@ -1,7 +1,7 @@
 """Training of a stack of eight LSTM layers on random sequences.
 
 Each of its 512 steps waits for the one before, so small products follow each other without a pause
-and the latency of a GPU shows, not its width. How it is measured: `kit/training/training.py`.
+and the latency of a GPU shows, not its width. How it is measured: `kit/training/course.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from kit.training import training
+from kit.training import course
 from kit.training.models import LSTMS
 
 BENCHMARK = contract.Benchmark(
@@ -21,13 +21,13 @@ BENCHMARK = contract.Benchmark(
     level="end-to-end",
     duration_s=20.0,
     launcher="torchrun",
-    metrics=training.METRICS,
-    parameters=training.parameters("lstm", LSTMS, smoke="lstm"),
+    metrics=course.METRICS,
+    parameters=course.parameters("lstm", LSTMS, smoke="lstm"),
 )
 
 
-measure = partial(training.measure, catalog=LSTMS)
+measure = partial(course.measure, catalog=LSTMS)
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure, training.processes)
+    contract.run(BENCHMARK, measure, course.processes)

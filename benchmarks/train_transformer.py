@@ -2,7 +2,7 @@
 
 The mixture's experts are spread over the devices of the node, so each of its layers waits for two
 all-to-alls on the way forward and two on the way back. How they are measured:
-`kit/training/training.py`.
+`kit/training/course.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from kit.training import training
+from kit.training import course
 from kit.training.models import TRANSFORMERS
 
 BENCHMARK = contract.Benchmark(
@@ -23,13 +23,13 @@ BENCHMARK = contract.Benchmark(
     level="end-to-end",
     duration_s=20.0,
     launcher="torchrun",
-    metrics=training.METRICS,
-    parameters=training.parameters("gpt2_small", TRANSFORMERS, smoke="gpt2_small,moe"),
+    metrics=course.METRICS,
+    parameters=course.parameters("gpt2_small", TRANSFORMERS, smoke="gpt2_small,moe"),
 )
 
 
-measure = partial(training.measure, catalog=TRANSFORMERS)
+measure = partial(course.measure, catalog=TRANSFORMERS)
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure, training.processes)
+    contract.run(BENCHMARK, measure, course.processes)

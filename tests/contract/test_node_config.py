@@ -6,11 +6,11 @@ import struct
 from pathlib import Path
 
 import kit.settings.dcb
-import kit.settings.pci_settings
-import kit.settings.settings_host
-import kit.settings.settings_network
+import kit.settings.host
+import kit.settings.network
+import kit.settings.pci
 import pytest
-from kit.settings.settings import NOT_SUPPORTED, Hidden, Settings
+from kit.settings.texts import NOT_SUPPORTED, Hidden, Settings
 
 from tests.contract.conftest import BENCHMARKS
 
@@ -89,7 +89,7 @@ def write(file: Path, text: str) -> Path:
 def told_of_host(root: Path) -> Settings:
     settings = Settings()
     packages = {"torch": "2.7.1", "nvidia-nccl-cu12": "2.26.2", "nvidia-cudnn-cu12": "9.7.1"}
-    kit.settings.settings_host.tell_host(settings, root, packages)
+    kit.settings.host.tell_host(settings, root, packages)
     return settings
 
 
@@ -173,12 +173,12 @@ def bridge(*capabilities: tuple[int, int]) -> bytes:
 
 
 def test_requests_and_access_control_are_read_from_the_configuration_space(tmp_path):
-    assert kit.settings.pci_settings.request_bytes(express(0x5000 | 0x0FFF)) == 4096
-    assert kit.settings.pci_settings.request_bytes(express(0x2810)) == 512
-    assert kit.settings.pci_settings.request_bytes(bytes(256)) is None
+    assert kit.settings.pci.request_bytes(express(0x5000 | 0x0FFF)) == 4096
+    assert kit.settings.pci.request_bytes(express(0x2810)) == 512
+    assert kit.settings.pci.request_bytes(bytes(256)) is None
     looped = bytearray(256)
     looped[0x34], looped[0x40], looped[0x41] = 0x40, 0x01, 0x40
-    assert kit.settings.pci_settings.request_bytes(bytes(looped)) is None
+    assert kit.settings.pci.request_bytes(bytes(looped)) is None
 
     for number, space in enumerate(
         [bridge((1, 9), (0x0D, 0x1D)), bridge((0x0D, 0)), bridge((3, 1))]
@@ -187,10 +187,10 @@ def test_requests_and_access_control_are_read_from_the_configuration_space(tmp_p
         write(place / "class", "0x060400\n")
         (place / "config").write_bytes(space)
     write(tmp_path / "0000:ff:00.0/class", "0x030200\n")
-    assert kit.settings.pci_settings.acs(tmp_path) == "on at 1 of 2 bridges"
+    assert kit.settings.pci.acs(tmp_path) == "on at 1 of 2 bridges"
     (tmp_path / "0000:00:00.0/config").write_bytes(bridge((0x0D, 1))[:64])
     with pytest.raises(Hidden, match="only root"):
-        kit.settings.pci_settings.acs(tmp_path)
+        kit.settings.pci.acs(tmp_path)
 
 
 def answer(pfc: bytes | None, error: int | None = None) -> bytes:
@@ -264,7 +264,7 @@ def test_what_the_kernel_says_of_nics_and_of_who_is_near_whom(network):
             raise Hidden("no answer")
         return "on priorities 3"
 
-    kit.settings.settings_network.tell_network(settings, network, ask)
+    kit.settings.network.tell_network(settings, network, ask)
     assert settings.texts == {
         "nics": {"node": "bond0, enx…, ib0, ib1"},
         "adapters": {"node": "mlx5_0 0000:18:00.0; mlx5_1 0000:5e:00.0"},

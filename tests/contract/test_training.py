@@ -18,14 +18,14 @@ from typing import Any
 
 import contract
 import kit.gpus.ceilings
+import kit.training.course
 import kit.training.steps
-import kit.training.training
 import pytest
 import torch
+from kit.training.course import Schedule, Trained, choose_precisions, results_by_device
 from kit.training.models import EVERY, model
 from kit.training.operations import operations
 from kit.training.steps import Times, Training, dissenters, draw_data, fingerprint, make_network
-from kit.training.training import Schedule, Trained, choose_precisions, results_by_device
 from kit.training.vgg import pool
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -51,7 +51,7 @@ def losses(name, precision="fp32", steps=4, change=lambda network: None, size="t
     network = make_network(shape, CPU, None)
     change(network)
     training = Training(network, draw_data(shape, shape.batch, 0, CPU), precision)
-    with kit.training.training.repeatable():
+    with kit.training.course.repeatable():
         return [float((training.step(), training.loss)[1]) for _ in range(steps)]
 
 
@@ -99,7 +99,7 @@ def test_a_loss_is_the_same_in_two_processes_bit_for_bit_and_moves_with_every_st
 
 def test_only_operations_that_repeat_make_the_loss():
     """Where torch may warn instead, attention on GPUs adds its gradients in any order."""
-    with kit.training.training.repeatable():
+    with kit.training.course.repeatable():
         assert torch.are_deterministic_algorithms_enabled()
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
@@ -155,7 +155,7 @@ def test_where_torch_cannot_repeat_there_is_no_loss_and_the_reason_and_all_else_
         raise RuntimeError(f"{words}\nand a trace")
 
     training.time_steps = unrepeatable
-    loss, reason = kit.training.training.loss_alone(training, 3)
+    loss, reason = kit.training.course.loss_alone(training, 3)
     assert (math.isnan(loss), reason) == (True, words)
     del training.time_steps
     assert len(training.time_steps(2).step_s) == 2
@@ -226,9 +226,9 @@ def test_a_loss_that_is_no_number_counts_as_wrong_and_is_not_reported():
     training = Training(layer, data, "fp32")
     training.time_steps(3)
     assert int(training.not_finite) == 3
-    report = contract.Report(frozenset(metric.name for metric in kit.training.training.METRICS))
+    report = contract.Report(frozenset(metric.name for metric in kit.training.course.METRICS))
     times = Times([1.0], [0.5])
-    kit.training.training.add(
+    kit.training.course.add(
         report, "x/fp32", "cpu", Trained(times=times, loss=float("nan"), wrong=3)
     )
     assert [(s["metric"], s["samples"]) for s in report.series] == [
@@ -301,19 +301,19 @@ def test_the_ceiling_is_the_gpus_rate_over_the_operations_of_a_sample(monkeypatc
     report, shape = contract.Report(frozenset()), model("gpt2_small", "tiny")
     card = types.SimpleNamespace(name="NVIDIA H200", multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
-    kit.training.training.state_ceiling(report, "samples_per_s:x", shape, "bf16", batch=2, ranks=3)
+    kit.training.course.state_ceiling(report, "samples_per_s:x", shape, "bf16", batch=2, ranks=3)
     stated = report.notes["ceilings"]["samples_per_s:x"]
     assert stated["value"] == pytest.approx(3 * 989.4e12 / operations(shape, 2))
     assert stated["source"] == kit.gpus.ceilings.gpu("NVIDIA H200").source
     card.name = "NVIDIA X1"
-    kit.training.training.state_ceiling(report, "samples_per_s:y", shape, "bf16", batch=2, ranks=3)
+    kit.training.course.state_ceiling(report, "samples_per_s:y", shape, "bf16", batch=2, ranks=3)
     assert set(report.notes["ceilings"]) == {"samples_per_s:x"}
 
 
 def test_what_does_not_fit_is_said_in_one_line():
     with (
         pytest.raises(contract.Unmeasured, match=r"^vgg19/fp32 does not fit \(try --batch=N\): no"),
-        kit.training.training.room_for("vgg19/fp32"),
+        kit.training.course.room_for("vgg19/fp32"),
     ):
         raise torch.OutOfMemoryError("no memory\nand a long story")
 
@@ -334,7 +334,7 @@ def test_it_goes_on_in_rounds_until_the_slowest_ranks_time_is_over_and_keeps_the
     rounds = [Times([1.0, 2.0], [0.5, 1.0]), Times([3.0, 4.0], [2.0, 3.0]), Times([5.0], [4.0])]
     training.time_steps = lambda steps: rounds.pop(0)
     schedule = Schedule(steps=2, warmup=0, loss_steps=1, seconds=10)
-    times = kit.training.training.time_training(training, FakeGroup(4.0, 9.9, 10.0), schedule)
+    times = kit.training.course.time_training(training, FakeGroup(4.0, 9.9, 10.0), schedule)
     assert times == Times([1.5, 3.5, 5.0], [0.75, 2.5, 4.0])
 
 
@@ -342,7 +342,7 @@ def test_without_a_time_every_step_is_kept():
     shape = model("lstm", "tiny")
     training = Training(make_network(shape, CPU, None), draw_data(shape, 2, 0, CPU), "fp32")
     schedule = Schedule(steps=5, warmup=0, loss_steps=1, seconds=0)
-    times = kit.training.training.time_training(training, FakeGroup(), schedule)
+    times = kit.training.course.time_training(training, FakeGroup(), schedule)
     assert len(times.step_s) == len(times.compute_s) == 5
     assert all(0 < own < all_in for own, all_in in zip(times.compute_s, times.step_s, strict=True))
 

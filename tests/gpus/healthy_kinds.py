@@ -94,8 +94,8 @@ def look() -> dict[str, object]:
     from kit.gpus.cards import machine_root
     from kit.gpus.gpu_watch import node_watched
     from kit.health.gpu_report import look, outcome
-    from kit.settings.settings import Settings
-    from kit.settings.settings_gpus import read_gpus, tell_gpus
+    from kit.settings.gpus import read_gpus, tell_gpus
+    from kit.settings.texts import Settings
 
     over = threading.Event()
     over.set()

@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from kit.settings.settings import NOT_SUPPORTED, Hidden
+from kit.settings.texts import NOT_SUPPORTED, Hidden
 
 GET_DCB, IEEE_GET = 78, 21  # RTM_GETDCB, DCB_CMD_IEEE_GET
 IFNAME, IEEE, IEEE_PFC = 1, 13, 2  # DCB_ATTR_IFNAME, DCB_ATTR_IEEE, DCB_ATTR_IEEE_PFC

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 
-from kit.settings.pci_settings import acs
-from kit.settings.settings import Hidden, Settings, expected_text, file_text, names_in
+from kit.settings.pci import acs
+from kit.settings.texts import Hidden, Settings, expected_text, file_text, names_in
 from kit.sysfs import unescape
 
 MODULES = {  # settings, and the kernel modules of which they tell

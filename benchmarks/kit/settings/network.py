@@ -13,8 +13,8 @@ from pathlib import Path
 
 from kit.network.ports import gpu_places, number_key
 from kit.settings.dcb import flow_control
-from kit.settings.pci_settings import config_space, request_bytes
-from kit.settings.settings import NOT_SUPPORTED, Settings, file_text, names_in
+from kit.settings.pci import config_space, request_bytes
+from kit.settings.texts import NOT_SUPPORTED, Settings, file_text, names_in
 
 NAMED_BY_ADDRESS = re.compile(r"enx[0-9a-f]{12}")
 AskFlowControl = Callable[[str], str]

@@ -1,4 +1,4 @@
-"""Common parts of the training programs: their parameters, their metrics, and how they measure.
+"""The course of a training program: its parameters, its metrics, and how it measures.
 
 Each model is trained twice. First every rank trains alone for a few steps, from the same weights
 and on the same data as any other rank of any node: the loss it comes to depends on nothing but its

@@ -10,7 +10,7 @@ from pathlib import Path
 from kit.gpus import nvml
 from kit.gpus.cards import amd_cards, cards
 from kit.gpus.readings import Reading, Unread
-from kit.settings.settings import NOT_SUPPORTED, Settings, file_text
+from kit.settings.texts import NOT_SUPPORTED, Settings, file_text
 
 OF_DRIVER = {"nvml": "nvml_version", "cuda_of_driver": "cuda_driver_version"}
 ON_OFF = {0: "off", 1: "on"}

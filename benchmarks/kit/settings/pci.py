@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from kit.settings.settings import Hidden, file_text
+from kit.settings.texts import Hidden, file_text
 
 BRIDGE = "0x0604"
 HEADER = 64  # bytes that everybody may read
