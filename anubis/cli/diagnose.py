@@ -17,9 +17,8 @@ from typer.main import get_command
 import anubis
 from anubis.cli import answer, options
 from anubis.cli.answer import check_page, write_page
-from anubis.cli.entries import Leaf
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
-from anubis.cli.verb import ListedBefore, verb
+from anubis.cli.verb import Leaf, ListedBefore, verb
 from anubis.core.errors import UsageError
 from anubis.operations.requests import DiagnosisRequest
 

@@ -11,9 +11,8 @@ import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
-from anubis.cli.entries import Leaf
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
-from anubis.cli.verb import ListedBefore, verb
+from anubis.cli.verb import Leaf, ListedBefore, verb
 from anubis.core.errors import AnubisError
 from anubis.operations.requests import KeepRequest, TellRequest
 from anubis.text import places

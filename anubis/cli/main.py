@@ -35,7 +35,6 @@ from anubis.cli.agent import agent
 from anubis.cli.demo import demo
 from anubis.cli.diagnose import DiagnoseCommand, diagnose
 from anubis.cli.doctor import doctor
-from anubis.cli.entries import Family, Leaf, Verbs
 from anubis.cli.gate import gate
 from anubis.cli.keep import TellCommand, actions, keep, tell
 from anubis.cli.measure import accept, locate, scan, validate
@@ -45,6 +44,7 @@ from anubis.cli.report import report
 from anubis.cli.schema import schema
 from anubis.cli.serve import serve
 from anubis.cli.sweep import sweep
+from anubis.cli.verb import Family, Leaf, Verbs
 from anubis.cli.watch import watch
 from anubis.core.errors import MISUSED, AnubisError
 
