@@ -56,6 +56,7 @@ def parsed(source: str) -> list[ast.AST]:
 # Persons where there are only things, and turns of phrase that no native speaker uses.
 ODD = re.compile(
     r"\b(tells|hears) of\b|\bnobody (answers|measures|reports|says)\b"
+    r"|\bnobody (blamed|is (named|to blame)|obeys|sends|shares)\b|\b(blame|name|judge)s? nobody\b"
     r"|\b(is|are|was|were) told (of|what|who|which|where|when|how)\b"
     r"|\bsays? of (a|the|it|itself|them)\b"
     r"|\b(node|rank|program|device|host|link|process|campaign|test|GPU|NIC|switch)s? who\b",
@@ -157,6 +158,7 @@ def test_a_function_is_called_by_a_verb_or_by_what_it_returns():
 def test_things_are_no_persons():
     assert ODD.search("no agent: nobody reports gpu_use")
     assert ODD.search("Nodes who are slow are told of it")
+    assert ODD.search("the rule blames nobody")
     odd = {file: ODD.findall(file.read_text(errors="replace")) for file in texts()}
     assert not {str(file.relative_to(ROOT)): found for file, found in odd.items() if found}
 

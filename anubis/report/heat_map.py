@@ -367,8 +367,8 @@ def _choose_titles(matrix: Matrix, max_titles: int) -> npt.NDArray[np.bool_]:
     """Mark cells whose title names their nodes: all, or those below normal, or none."""
     levels = matrix.levels
     choices = (levels >= 0, levels > 0)
-    nobody = np.zeros_like(levels, dtype=bool)
-    return next((cells for cells in choices if cells.sum() <= max_titles), nobody)
+    nothing = np.zeros_like(levels, dtype=bool)
+    return next((cells for cells in choices if cells.sum() <= max_titles), nothing)
 
 
 def _cell_title(matrix: Matrix, row: int, column: int) -> str:

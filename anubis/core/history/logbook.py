@@ -404,8 +404,8 @@ class Logbook:
         """Track of the incidents of a category; an empty one for an unknown category."""
         if category in self._incidents:
             return self._incidents[category]
-        nobody, never = np.empty(0, dtype=np.int64), np.empty(0)
-        return Track.from_rows(nobody, never, never, len(self._watches.bounds) - 1)
+        no_nodes, never = np.empty(0, dtype=np.int64), np.empty(0)
+        return Track.from_rows(no_nodes, never, never, len(self._watches.bounds) - 1)
 
     def _rows(self, nodes: Sequence[str]) -> Rows:
         unknown = len(self.nodes)

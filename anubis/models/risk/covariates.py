@@ -26,7 +26,7 @@ from anubis.core.history.logbook import AGE, OF_ATTRIBUTES, RATES, VALIDATED
 from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.choice import ODDS, WHERE
 from anubis.models.risk.cox import Cox
-from anubis.models.risk.evaluation import SEEDS, Tell, nobody, unscorable_reason
+from anubis.models.risk.evaluation import SEEDS, Tell, ignore, unscorable_reason
 from anubis.models.risk.forecast import log_chances
 from anubis.models.risk.risk_model import forecast
 from anubis.models.risk.splits import DECIDING, DrawnSplit, split
@@ -60,7 +60,7 @@ class Gain:
         return f"log-likelihood {self.sum:+.1f}, 95% interval {self.low:+.1f} to {self.high:+.1f}"
 
 
-def worth_learning(uptimes: Uptimes, tell: Tell = nobody) -> tuple[Uptimes, tuple[str, ...]]:
+def worth_learning(uptimes: Uptimes, tell: Tell = ignore) -> tuple[Uptimes, tuple[str, ...]]:
     """Uptimes with the useful attributes only, and a sentence on each reported attribute."""
     names = [name for name in uptimes.statuses.covariates if name in OF_ATTRIBUTES]
     if not names:
@@ -96,7 +96,7 @@ def gain_over_nodes(before: dict[str, float], after: dict[str, float]) -> Gain:
     return Gain.from_nodes(np.array([after[node] - before[node] for node in before]))
 
 
-def chances_elsewhere(uptimes: Uptimes, tell: Tell = nobody, label: str = "") -> NodeLogs | None:
+def chances_elsewhere(uptimes: Uptimes, tell: Tell = ignore, label: str = "") -> NodeLogs | None:
     """Log-chance that cox gave to what happened to each node, on other nodes and at later times; or
     None if it cannot be trained or scored."""
     logs: NodeLogs = {kind: {} for kind in DECIDING}

@@ -24,7 +24,7 @@ CALIBRATED_H = 720.0  # 30 days
 Tell = Callable[[str], None]  # reports progress: training a network takes a while
 
 
-def nobody(sentence: str) -> None: ...
+def ignore(sentence: str) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def evaluate(
     models: Sequence[type[RiskModel]] = MODELS,
     kinds: Sequence[DrawnSplit] = KINDS,
     seeds: Sequence[int] = SEEDS,
-    tell: Tell = nobody,
+    tell: Tell = ignore,
 ) -> Evaluation:
     learnable(uptimes)
     compared = (
@@ -60,7 +60,7 @@ def evaluate_elsewhere(
     test: Uptimes,
     models: Sequence[type[RiskModel]] = MODELS,
     seeds: Sequence[int] = SEEDS,
-    tell: Tell = nobody,
+    tell: Tell = ignore,
 ) -> Evaluation:
     """Evaluation of models trained on all of one fleet and tested on all of another."""
     compared = (_compare(train, test, models, "fleet", seed, tell) for seed in seeds)

@@ -16,7 +16,7 @@ from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk import risk_files
 from anubis.models.risk.choice import ModelChoice, best
 from anubis.models.risk.covariates import drop_covariates, worth_learning
-from anubis.models.risk.evaluation import Evaluation, Tell, evaluate, nobody
+from anubis.models.risk.evaluation import Evaluation, Tell, evaluate, ignore
 from anubis.models.risk.models import model_named
 from anubis.models.risk.risk_model import RiskModel, forecast
 from anubis.models.risk.splits import DECIDING, draw_nodes, take
@@ -39,7 +39,7 @@ def uptimes_of(logbook: Logbook, until: float, covariates: Sequence[str] | None 
 
 
 def train(
-    uptimes: Uptimes, seed: int, name: str | None = None, tell: Tell = nobody
+    uptimes: Uptimes, seed: int, name: str | None = None, tell: Tell = ignore
 ) -> tuple[RiskModel, risk_files.ModelProvenance]:
     """Model of that name, or the one that wins by node and by time. The latter learns only from
     useful attributes of nodes. Of a large fleet, some nodes decide which model it is, and all teach
@@ -66,7 +66,7 @@ def drawn_remark(uptimes: Uptimes, compared: Uptimes) -> Iterator[str]:
 
 
 def choose(
-    evaluation: Evaluation, uptimes: Uptimes, seed: int, tell: Tell = nobody
+    evaluation: Evaluation, uptimes: Uptimes, seed: int, tell: Tell = ignore
 ) -> tuple[ModelChoice, RiskModel]:
     """Best model, trained on everything. Its order of the nodes must pass the check as well."""
 
