@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from watched import CPU, DUTY, START, StandIn, healthy, set_values
+from watched import CPU, DUTY, PFC, START, TENSOR, StandIn, healthy, set_values
 
 from anubis.core.errors import UsageError
 from anubis.core.watch.detector import look
@@ -137,6 +137,15 @@ def test_without_a_majority_nobody_is_named_and_the_reason_is_told(nodes):
         assert "at least 4" in result.unjudged["all metrics"]
 
 
+def test_shares_of_one_that_count_as_percent_are_not_called_alike():
+    telemetry = healthy(metrics=(replace(CPU, floor=1.0),))
+    assert "cpu_use" in looked(telemetry).judged
+    telemetry.values[:] /= 100
+    seen = looked(set_values(telemetry, "cpu_use", "n2", 500, 900, 0.03))
+    assert not seen.judged
+    assert "shares of 1" in seen.unjudged["cpu_use"]
+
+
 def test_each_group_of_peers_is_compared_among_its_own():
     groups = ("first",) * 6 + ("last",) * 6
     telemetry = healthy(12, groups=groups)
@@ -164,6 +173,16 @@ def test_series_that_end_while_those_of_the_peers_go_on_are_a_suspicion():
     assert {d.sign for d in suspicion.deviations} == {Sign.VANISHED}
     telemetry.values[1:, 2, 700:] = np.nan
     assert not named(set_values(healthy(), "cpu_use", "n2", 900 - 119, 900, np.nan))
+
+
+def test_a_node_that_falls_silent_is_suspect_only_if_the_others_wait_for_it():
+    telemetry = healthy(metrics=(PFC, CPU, DUTY, TENSOR))
+    telemetry.values[:, 2, 700:] = np.nan
+    assert named(telemetry) == []
+    assert kinds(telemetry) == {("n2", AnomalyKind.GAPS)}
+    assert named(telemetry, ended=True) == ["n2"]  # something did happen
+    telemetry.series("gpu_tensor")[:, 720:] = 0.0
+    assert named(telemetry) == ["n2"]
 
 
 def test_a_series_that_never_was_is_odd_and_no_suspicion():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from watched import CPU, DUTY, PFC, StandIn, healthy, set_values
 
-from anubis.core.watch.contrast import contrasts, quantiles
+from anubis.core.watch.contrast import LONG, SHORT, contrasts, quantiles
 from anubis.core.watch.detector import look
 from anubis.core.watch.findings import Sign
 from anubis.core.watch.telemetry import Side, Span
@@ -28,11 +30,11 @@ def little_used(**how):
     return telemetry
 
 
-def contrasts_by_hand(values, metric, width, needed, most):
+def contrasts_by_hand(values, metric, width, size, needed, steady, most):
     """The rule for one sample a second, a block and a node after the other."""
     points = values.shape[1]
-    begins = range(points % 8, points, 8)
-    blocks = np.array([[np.mean(row[begin : begin + 8]) for begin in begins] for row in values])
+    begins = range(points % size, points, size)
+    blocks = np.array([[np.mean(row[begin : begin + size]) for begin in begins] for row in values])
     middle = [np.median(column) for column in blocks.T]
     past = len(begins) // 3
     found = {}
@@ -59,7 +61,7 @@ def contrasts_by_hand(values, metric, width, needed, most):
                 counts.append(beyond[-1] or not pause)
             for end in range(needed, len(row) + 1):
                 counted = max(sum(counts[end - needed : end]), 0.75 * needed)
-                if sum(beyond[end - needed : end]) >= 0.95 * counted:
+                if sum(beyond[end - needed : end]) >= steady * counted:
                     apart[number] = end
         if len(apart) <= most:
             found.update({(number, sign): end for number, end in apart.items()})
@@ -70,26 +72,24 @@ def contrasts_by_hand(values, metric, width, needed, most):
 def test_contrasts_are_those_of_a_block_and_a_node_after_the_other(seed):
     dice = np.random.default_rng(seed)
     metric = (CPU, DUTY, PFC)[seed % 3]
-    values = dice.normal(40, dice.choice([0.5, 4]), (int(dice.integers(4, 9)), 403))
+    values = dice.normal(40, dice.choice([0.5, 4]), (int(dice.integers(4, 9)), 1003))
     for _ in range(2):
-        row, begin = dice.integers(len(values)), dice.integers(100, 330)
-        values[row, begin : begin + dice.integers(40, 300)] *= dice.choice([0.3, 0.7, 1.6, 4])
-    values[:, 360 : 360 + dice.integers(20)] = 1.0  # all pause
-    found = contrasts(
-        values.astype(np.float32),
-        metric,
-        Span(0, 100),
-        np.arange(len(values)),
-        needed_s=64.0,
-        step_s=1.0,
-        limit=2,
-    )
-    by_hand = contrasts_by_hand(values.astype(np.float32), metric, 100, needed=8, most=2)
-    ends = {
-        (one.row, -1 if values[one.row, one.first : one.last].mean() < 40 else 1): one.last
-        for one in found
-    }
-    assert ends == {who: 403 % 8 + 8 * end - 1 for who, end in by_hand.items()}
+        row, begin = dice.integers(len(values)), dice.integers(330, 850)
+        values[row, begin : begin + dice.integers(100, 600)] *= dice.choice([0.3, 0.7, 1.6, 4])
+    values[:, 900 : 900 + dice.integers(20)] = 1.0  # all pause
+    values = values.astype(np.float32)
+    peers = np.arange(len(values))
+    found = contrasts(values, metric, Span(0, 100), peers, needed_s=160.0, step_s=1.0, limit=2)
+    for grain in (SHORT, LONG):
+        size = round(grain.block_s)
+        needed = math.ceil(160 / size)
+        by_hand = contrasts_by_hand(values, metric, 100, size, needed, grain.steady, most=2)
+        ends = {
+            (one.row, -1 if values[one.row, one.first : one.last].mean() < 40 else 1): one.last
+            for one in found
+            if one.smoothed == (1 if grain is SHORT else size)
+        }
+        assert ends == {who: 1003 % size + size * end - 1 for who, end in by_hand.items()}
 
 
 def test_quantiles_of_known_values_are_those_of_numpy():
@@ -105,6 +105,15 @@ def test_a_node_that_does_half_of_little_is_named():
     telemetry.values[0, 2, 500:] /= 2
     assert named(telemetry) == ["n2"]
     assert named(telemetry, contrast=False) == []
+
+
+def test_a_change_that_is_lost_in_short_blocks_is_found_in_their_means():
+    for seed in range(5):
+        telemetry = healthy(points=1200, metrics=(DUTY,), seed=seed)
+        telemetry.values[:] = np.random.default_rng(seed).normal(70, 20, telemetry.values.shape)
+        assert named(telemetry) == []
+        telemetry.values[0, 3, 800:] -= 20  # a long block deviates by 3, a short one by 7
+        assert named(telemetry) == ["n3"]
 
 
 def test_a_pause_of_all_interrupts_nothing():

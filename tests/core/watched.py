@@ -10,6 +10,7 @@ from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
 
 CPU = WatchedMetric(name="cpu_use", unit="%", low=0, high=100, fault=Side.LOW, family="cpu")
 DUTY = WatchedMetric(name="gpu_duty", unit="%", low=0, high=100, fault=Side.LOW, family="gpu")
+TENSOR = WatchedMetric(name="gpu_tensor", unit="%", low=0, high=100, fault=Side.LOW, family="gpu")
 PFC = WatchedMetric(
     name="pfc_tx", unit="packets/s", low=0, high=None, fault=Side.HIGH, family="pfc", floor=50
 )
@@ -46,7 +47,12 @@ class StandIn:
 def healthy(nodes=8, points=900, *, step_s=1.0, metrics=(PFC, CPU, DUTY), seed=1, groups=()):
     """All nodes alike: some noise, and a level of its own for each metric."""
     random = np.random.default_rng(seed)
-    levels = {"pfc_tx": (10.0, 3.0), "cpu_use": (40.0, 1.0), "gpu_duty": (95.0, 1.0)}
+    levels = {
+        "pfc_tx": (10.0, 3.0),
+        "cpu_use": (40.0, 1.0),
+        "gpu_duty": (95.0, 1.0),
+        "gpu_tensor": (40.0, 1.0),
+    }
     rows = [random.normal(*levels[metric.name], size=(nodes, points)) for metric in metrics]
     return Telemetry(
         metrics=metrics,

@@ -4,14 +4,15 @@ In blocks of eight seconds a node's contrast is its difference from the median o
 is apart if its contrast, and the change of its contrast since the first minutes, are on one side
 and exceed twice what is usual for it and for its peers, for all of the continuity. If more nodes
 are apart than one look may suspect, the job works so, and none is named; nor is a node without a
-past.
+past. The same is done in blocks of 40 seconds, which show smaller changes: steps, and the moments
+at which values are taken, make short blocks differ.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from anubis.core.arrays import Flags, Floats, Floats32, Ints
 from anubis.core.watch.medians import medians
 from anubis.core.watch.telemetry import Side, Span, WatchedMetric
 
-BLOCK_S = 8.0  # as long as a window of samples a second
 PAST = 1 / 3  # of what is known: what the last look could not name yet began after it
 LEAST_PAST = 8  # blocks: fewer do not show what is usual
 USUAL = 0.95  # quantile of a node's changes in its past
@@ -27,10 +27,19 @@ TIMES = 2.0  # a change must exceed the usual ones so many times: four deviation
 OF_RANGE = 0.01  # of the metric's range: less is rounding
 OF_LEVEL = 0.15  # of its peers' level: less holds up no job
 BUSIER = ("cpu",)  # families in which a fault may show on the other side: a processor taken away
-STEADY = 0.95  # share of the blocks in which it must be apart, without those in which all pause
 AT_WORK = 0.75  # share of the blocks that must not be pauses
 ROUNDING = 1e-9  # so that 240.0000001 s are no block more than 240
 SIDES = {-1: Side.LOW, 1: Side.HIGH}
+
+
+@dataclass(frozen=True)
+class Grain:
+    block_s: float
+    steady: float  # share of the blocks in which it must be apart, without those in which all pause
+
+
+SHORT = Grain(block_s=8.0, steady=0.95)  # as long as a window of samples a second
+LONG = Grain(block_s=40.0, steady=0.8)  # a pause falls into one of the six blocks of four minutes
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,16 @@ class Contrast:
     row: int
     first: int
     last: int
+    smoothed: int  # points whose mean shows it; 1: each point does
     score: float  # its median change, in usual ones
     as_faults_do: bool  # on the side on which faults are expected
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    means: Floats  # nodes x blocks, NaN if half of the samples are missing; the last ends the data
+    begin: int  # the first point of the first block
+    size: int  # points
 
 
 def contrasts(
@@ -55,44 +72,49 @@ def contrasts(
 ) -> list[Contrast]:
     """Nodes among `peers` that are apart for so many seconds, if they are not more than `limit`.
     `values`: nodes x times."""
-    size = max(1, round(BLOCK_S / step_s))
-    needed = math.ceil(needed_s / (size * step_s) - ROUNDING)
-    blocks, begin = _blocks(values[peers], size)
-    changes, limits, pauses = _changes(blocks, metric, span)
     results = []
+    for grain in (SHORT, LONG):
+        blocks = _blocks(values[peers], size=max(1, round(grain.block_s / step_s)))
+        needed = math.ceil(needed_s / (blocks.size * step_s) - ROUNDING)
+        for contrast in _apart(blocks, metric, span, needed, grain, limit):
+            results.append(replace(contrast, row=int(peers[contrast.row])))
+    return results
+
+
+def _apart(
+    blocks: _Blocks, metric: WatchedMetric, span: Span, needed: int, grain: Grain, limit: int
+) -> Iterator[Contrast]:
+    changes, limits, pauses = _changes(blocks.means, metric, span)
     for sign, side in SIDES.items():
         as_faults_do = metric.fault in (Side.EITHER, side)
         if not as_faults_do and metric.family not in BUSIER:
             continue
         beyond = sign * changes > limits
         counted = np.isfinite(changes) & (beyond | ~pauses)
-        runs = list(_runs(beyond, counted, needed))
+        runs = list(_runs(beyond, counted, needed, grain.steady))
         for row, first, last in runs if len(runs) <= limit else ():
             excess = (sign * changes / limits)[row, first : last + 1]
-            results.append(
-                Contrast(
-                    row=int(peers[row]),
-                    first=begin + first * size,
-                    last=begin + (last + 1) * size - 1,
-                    score=TIMES * float(np.nanmedian(excess)),
-                    as_faults_do=as_faults_do,
-                )
+            yield Contrast(
+                row=row,
+                first=blocks.begin + first * blocks.size,
+                last=blocks.begin + (last + 1) * blocks.size - 1,
+                smoothed=1 if grain is SHORT else blocks.size,
+                score=TIMES * float(np.nanmedian(excess)),
+                as_faults_do=as_faults_do,
             )
-    return results
 
 
-def _blocks(values: Floats32, size: int) -> tuple[Floats, int]:
-    """Means of blocks, nodes x blocks, NaN if half of the samples are missing; and the first point
-    of the first block. The last block ends with the last point."""
+def _blocks(values: Floats32, size: int) -> _Blocks:
     nodes, points = values.shape
     begin = points % size
     cut = values[:, begin:].reshape(nodes, (points - begin) // size, size)
     finite, ones = np.isfinite(cut), np.ones(size, dtype=np.float32)
     if finite.all():
-        return (cut @ ones).astype(np.float64) / size, begin
+        return _Blocks((cut @ ones).astype(np.float64) / size, begin, size)
     counts = finite.astype(np.float32) @ ones
     sums = (np.where(finite, cut, np.float32(0)) @ ones).astype(np.float64)
-    return np.where(counts * 2 > size, sums / np.maximum(counts, 1), np.nan), begin
+    means = np.where(counts * 2 > size, sums / np.maximum(counts, 1), np.nan)
+    return _Blocks(means, begin, size)
 
 
 def _changes(blocks: Floats, metric: WatchedMetric, span: Span) -> tuple[Floats, Floats, Flags]:
@@ -125,12 +147,14 @@ def quantiles(values: Floats, share: float) -> Floats:
     return np.nan_to_num(np.take_along_axis(ranked, places[:, None], axis=1)[:, 0])
 
 
-def _runs(beyond: Flags, counted: Flags, needed: int) -> Iterator[tuple[int, int, int]]:
+def _runs(
+    beyond: Flags, counted: Flags, needed: int, steady: float
+) -> Iterator[tuple[int, int, int]]:
     """The newest run of each node: its row, and the first and the last block."""
     if beyond.shape[1] < needed:
         return
     fewest = AT_WORK * needed
-    fits = _sums(beyond, needed) >= STEADY * np.maximum(_sums(counted, needed), fewest)
+    fits = _sums(beyond, needed) >= steady * np.maximum(_sums(counted, needed), fewest)
     for row in np.flatnonzero(fits.any(axis=1)):
         last = int(np.flatnonzero(fits[row])[-1])
         before = np.flatnonzero(~fits[row, :last])

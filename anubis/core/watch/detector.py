@@ -21,7 +21,7 @@ from anubis.core.watch.distances import AnswersForMetrics, Comparison
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
 from anubis.core.watch.search import Run, runs
 from anubis.core.watch.silences import cut_at_stop, silences
-from anubis.core.watch.telemetry import Span, Telemetry, span_of
+from anubis.core.watch.telemetry import Side, Span, Telemetry, span_of
 from anubis.core.watch.watch_settings import WatchSettings
 
 ROUNDING = 1e-9  # 0.29 * 100 is a little less than 29
@@ -113,7 +113,7 @@ def _comparisons(
     names = [metric.name for metric in telemetry.metrics]
     usable = []
     for name in model.order:
-        if reason := _unjudged_reason(name, names, model, settings, unreported):
+        if reason := _unjudged_reason(name, telemetry, model, settings, unreported):
             unjudged[name] = reason
         else:
             usable.append(names.index(name))
@@ -145,18 +145,27 @@ def _comparisons(
 
 def _unjudged_reason(
     name: str,
-    names: list[str],
+    telemetry: Telemetry,
     model: AnswersForMetrics,
     settings: WatchSettings,
     unreported: Mapping[str, str],
 ) -> str:
-    if name not in names:
+    if name not in (metric.name for metric in telemetry.metrics):
         return "not in the telemetry"
     if settings.denoised and name not in model.denoisers:
         return "the watch model was not trained for it"
     if not settings.concatenated and name not in model.thresholds:
         return "the watch model has no threshold for it"
-    return unreported.get(name, "")
+    return unreported.get(name, "") or _too_little(name, telemetry)
+
+
+def _too_little(name: str, telemetry: Telemetry) -> str:
+    """Reason why no node can do less than others by an amount that counts; empty: one can."""
+    metric = next(metric for metric in telemetry.metrics if metric.name == name)
+    if metric.fault is not Side.LOW or np.nanmax(telemetry.series(name)) > metric.floor:
+        return ""
+    reason = f"no node reported more than {metric.floor:g} {metric.unit}, the least that counts"
+    return f"{reason}: are these shares of 1, not percent?" if metric.unit == "%" else reason
 
 
 @dataclass(frozen=True)
@@ -216,10 +225,15 @@ class _Looking:
         return self.evidence.elsewhere(None, peers, row, first, last)
 
     def name_contrasting(self) -> None:
-        """Suspect nodes by the job's own past: first those that are apart as faults are."""
+        """Suspect nodes by the job's own past: first those that are apart as faults are, and of
+        these first those of which the second is known."""
         candidates = list(self._contrasting()) if self.settings.contrast else []
         candidates.sort(
-            key=lambda candidate: (not candidate.contrast.as_faults_do, -candidate.contrast.score)
+            key=lambda candidate: (
+                not candidate.contrast.as_faults_do,
+                candidate.contrast.smoothed,
+                -candidate.contrast.score,
+            )
         )
         for candidate in candidates:
             row, metric, left = candidate.contrast.row, candidate.metric, candidate.departure
@@ -241,9 +255,8 @@ class _Looking:
             for group in self.groups:
                 peers = _exclude(group, self.suspected)
                 for contrast in self._contrasts(metric, peers):
-                    left = self.evidence.departure(
-                        metric, peers, contrast.row, contrast.first, contrast.last
-                    )
+                    run = (contrast.row, contrast.first, contrast.last, contrast.smoothed)
+                    left = self.evidence.departure(metric, peers, *run)
                     gone = left and not (left.returned or left.always)
                     if left and gone and contrast.last >= first:
                         yield _Contrasting(metric, peers, contrast, left)

@@ -143,17 +143,18 @@ class Deviations:
     _middles: dict[int, list[Middle]] = field(default_factory=dict)  # of metrics, newest first
 
     def departure(
-        self, metric: int, peers: Ints, row: int, first: int, last: int
+        self, metric: int, peers: Ints, row: int, first: int, last: int, block: int = 1
     ) -> Departure | None:
-        """Departure from its peers' median of a node that was apart between two points of time."""
+        """Departure from its peers' median of a node that was apart between two points of time, by
+        means of so many points."""
         values = self.telemetry.values[metric]
         beside = peers[peers != row]
         return departure(
-            values[row].astype(np.float64),
-            self._medians(metric, peers, beside),
+            smoothed(values[row].astype(np.float64), last, block),
+            smoothed(self._medians(metric, peers, beside), last, block),
             first,
             last,
-            self.settings.window,
+            max(self.settings.window, block),
             activity=self.telemetry.metrics[metric].fault is Side.LOW,
         )
 
@@ -219,6 +220,16 @@ class Deviations:
                 return middle.medians_without(left_out)
         middles.insert(0, Middle.from_rows(self.telemetry.values[metric], peers))
         return self._medians(metric, peers, beside)
+
+
+def smoothed(values: Floats, last: int, block: int) -> Floats:
+    """Values with the mean of each block of points in place of its points. One block ends with the
+    `last` point; a block that is cut at either end is short."""
+    if block == 1:
+        return values
+    edges = np.arange((last + 1) % block, len(values), block)
+    pieces = np.split(values, edges)
+    return np.concatenate([np.full(len(piece), means(piece[None])[0]) for piece in pieces])
 
 
 def is_beyond(distance: float, values: Floats32, beside: Ints, usual: Floats) -> bool:

@@ -1,5 +1,6 @@
 """Assesses silence: a node whose series ended is suspect, and one that never reported is an
-anomaly. If most nodes are silent together, the cause is the monitoring, not the nodes."""
+anomaly. If most nodes are silent together, the cause is the monitoring, not the nodes. So it is if
+the job works on: the ranks of a job wait for a node that is lost."""
 
 from __future__ import annotations
 
@@ -96,7 +97,10 @@ def silences(telemetry: Telemetry, settings: WatchSettings, *, ended: bool) -> S
             anomalies.append(_joint_anomaly(telemetry, metric, seen))
         else:
             for row in seen.vanished.tolist():
-                vanished[row].append(_vanished_deviation(telemetry, metric, seen, row))
+                if not ended and works_on(telemetry, int(seen.last[row]), long):
+                    anomalies.append(_unheard_anomaly(telemetry, metric, seen, row))
+                else:
+                    vanished[row].append(_vanished_deviation(telemetry, metric, seen, row))
         anomalies += _node_anomalies(telemetry, metric, seen)
     first = sorted(vanished, key=lambda row: (min(d.since for d in vanished[row]), row))
     return Silences(
@@ -145,6 +149,19 @@ def _joint_anomaly(telemetry: Telemetry, metric: int, seen: Presence) -> Anomaly
         until=float(telemetry.times[seen.newest]),
         sentence=f"{len(seen.vanished)} of {len(telemetry.nodes)} nodes no longer report {name}: "
         "too many to be their own fault, look at the monitoring",
+    )
+
+
+def _unheard_anomaly(telemetry: Telemetry, metric: int, seen: Presence, row: int) -> Anomaly:
+    name, last = telemetry.metrics[metric].name, int(seen.last[row])
+    return Anomaly(
+        node=telemetry.nodes[row],
+        kind=AnomalyKind.GAPS,
+        metric=name,
+        since=float(telemetry.times[last]),
+        until=float(telemetry.times[seen.newest]),
+        sentence=f"has not reported {name} for {_seconds(telemetry, last + 1, seen.newest):.0f} s,"
+        " and the job works on: look at its monitoring",
     )
 
 
@@ -226,6 +243,19 @@ def cut_at_stop(telemetry: Telemetry) -> Telemetry:
     if not len(points):
         return telemetry
     return replace(telemetry, values=telemetry.values[:, :, : points[-1] + 1])
+
+
+def works_on(telemetry: Telemetry, since: int, long: int) -> bool:
+    """Return whether the job works on after a point: half of `long` later, when ranks that wait
+    for another have used up what they had. Without a metric that shows work, False."""
+    levels = [
+        medians(telemetry.values[row])
+        for row, metric in enumerate(telemetry.metrics)
+        if metric.name in WORK
+    ]
+    works = np.any([_lively(level) for level in levels], axis=0) if levels else np.zeros(0)
+    before, after = works[: since + 1], works[since + 1 + long // 2 :]
+    return bool(after.size and after.mean() >= IDLE * before.mean() > 0)
 
 
 def _lively(levels: Floats) -> Flags:
