@@ -178,10 +178,10 @@ def _suspects(diagnosis: Diagnosis) -> dict[str, tuple[JobFact | None, float]]:
 def rules() -> tuple[InferenceRule, ...]:
     """All inference rules; each is applied if its needs are met."""
     from anubis.core.diagnose import (
-        bystanders,
-        critical,
+        crash,
         hang,
         log_facts,
+        node_facts,
         root_cause,
         slow,
         stacks,
@@ -190,9 +190,9 @@ def rules() -> tuple[InferenceRule, ...]:
     )
 
     return (
-        *critical.RULES,
+        *crash.RULES,
         *log_facts.RULES,
-        *bystanders.RULES,
+        *node_facts.RULES,
         *hang.RULES,
         *stacks.RULES,
         *hang.MATCHING_RULES,
@@ -201,7 +201,7 @@ def rules() -> tuple[InferenceRule, ...]:
         *transfers.RULES,
         *wires.SLOW_PATH_RULES,
         *root_cause.RULES,
-        *bystanders.SETTINGS_RULES,
+        *node_facts.SETTINGS_RULES,
     )
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from anubis.core.diagnose.critical import KNOWN_BAD
+from anubis.core.diagnose.crash import KNOWN_BAD
 from anubis.core.diagnose.evidence import (
     Collector,
     JobEvidence,

@@ -9,11 +9,11 @@ import pytest
 
 from anubis.core.amounts import DAY_S
 from anubis.core.diagnose.analyst import JobTrouble, analyse
-from anubis.core.diagnose.bystanders import RULES
 from anubis.core.diagnose.cures import CureLevel, CurePolicy, PastDiagnosis
 from anubis.core.diagnose.diagnostician import Diagnosis, diagnose
 from anubis.core.diagnose.evidence import Collector, Exit, JobEvidence, RankMap, Rise, join_evidence
 from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, InferenceRule, JobFact, Whom, reason
+from anubis.core.diagnose.node_facts import RULES
 from anubis.core.watch.findings import Deviation, Look, Sign, Suspicion
 from anubis.core.watch.telemetry import Side
 

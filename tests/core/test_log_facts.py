@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from anubis.core.diagnose import critical, log_facts, root_cause
+from anubis.core.diagnose import crash, log_facts, root_cause
 from anubis.core.diagnose.analyst import analyse
 from anubis.core.diagnose.evidence import Collector, Exit, Gravity, JobEvidence, LogEvent, RankMap
 from anubis.core.diagnose.facts import FactKind, reason
 
-RULES = (*critical.RULES, *log_facts.RULES, *root_cause.RULES)
+RULES = (*crash.RULES, *log_facts.RULES, *root_cause.RULES)
 NODES = [f"n{number}" for number in range(8)]
 RANKS = RankMap(
     nodes=dict(enumerate(NODES)),

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.diagnose.analyst import analyse
+from anubis.core.diagnose.crash import CrashScene, Report
 from anubis.core.diagnose.crash_likelihood import rank_parts
-from anubis.core.diagnose.critical import CrashScene, Report
 from anubis.core.diagnose.cures import CurePolicy
 from anubis.core.diagnose.diagnostician import diagnose
 from anubis.core.diagnose.evidence import (

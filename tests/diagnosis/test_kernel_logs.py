@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.config import configs
-from anubis.core.diagnose import critical
+from anubis.core.diagnose import crash
 from anubis.core.diagnose.evidence import Collector, JobEvidence
 from anubis.core.diagnose.facts import reason
 from anubis.core.errors import EvidenceError
@@ -139,8 +139,8 @@ def test_an_error_of_long_before_the_trouble_breaks_no_node(ago_s, form, tmp_pat
     os.utime(file, (now, now))
     log = read_kernel(file.parent, TWO, CLASSES).log
     evidence = JobEvidence(job="", at=now, collectors=frozenset({Collector.KERNEL_LOG}), log=log)
-    is_recent = ago_s <= critical.WAITED_S + critical.AROUND_S
-    assert bool(reason(evidence, critical.RULES).facts) == is_recent
+    is_recent = ago_s <= crash.WAITED_S + crash.AROUND_S
+    assert bool(reason(evidence, crash.RULES).facts) == is_recent
 
 
 def test_a_gpu_that_fell_off_without_an_xid_is_named_by_the_line_before(tmp_path):

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from anubis.core.diagnose.critical import SKEW_S, scene_of
+from anubis.core.diagnose.crash import SKEW_S, scene_of
 from anubis.core.diagnose.evidence import Call, CallState, Collector, JobEvidence, RankMap
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.fabric import RailNic

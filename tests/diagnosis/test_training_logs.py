@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from anubis.config import configs
-from anubis.core.diagnose import critical, hang, log_facts
+from anubis.core.diagnose import crash, hang, log_facts
 from anubis.core.diagnose.analyst import analyse
 from anubis.core.diagnose.evidence import Collector, Gravity, RankMap
 from anubis.core.diagnose.facts import reason
@@ -457,7 +457,7 @@ def test_the_log_of_a_run_before_says_nothing_of_the_run_now(gap_s, tmp_path):
     os.utime(before, (BEGAN - gap_s, BEGAN - gap_s))
     now.write_text(dated_steps(range(5)))
     evidence = read(tmp_path)
-    assert bool(evidence.log) == (gap_s <= critical.WAITED_S + critical.AROUND_S)
+    assert bool(evidence.log) == (gap_s <= crash.WAITED_S + crash.AROUND_S)
     assert evidence.progress
     now.write_text("no time is in this file\n")
     os.utime(now, (BEGAN + 2e5, BEGAN + 2e5))

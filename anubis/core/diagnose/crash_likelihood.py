@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Ints
-from anubis.core.diagnose.critical import CrashScene
+from anubis.core.diagnose.crash import CrashScene
 from anubis.core.fabric import Fabric, Part, RailNic, rail_of
 from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.posterior import PRIOR

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from anubis.core.diagnose.critical import crash_window
+from anubis.core.diagnose.crash import crash_window
 from anubis.core.diagnose.evidence import Call, CallState, Collector, Gravity, JobEvidence, Pulse
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.live_progress import HALF_REST_S, is_waiting

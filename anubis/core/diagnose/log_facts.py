@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from anubis.core.diagnose.critical import OURS, crash_window, node_of, sort_by_time
+from anubis.core.diagnose.crash import OURS, crash_window, node_of, sort_by_time
 from anubis.core.diagnose.evidence import Collector, Exit, Gravity, JobEvidence, LogEvent
 from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, Hearing, InferenceRule, JobFact, Whom
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from anubis.core.diagnose.crash import CrashScene, scene_of
 from anubis.core.diagnose.crash_likelihood import RankedPart, rank_parts
-from anubis.core.diagnose.critical import CrashScene, scene_of
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.fabric import Fabric, Part
 from anubis.core.network.localization import describe

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from anubis.core.amounts import DAY_S
 from anubis.core.diagnose.classes import ErrorClasses, Recognised
-from anubis.core.diagnose.critical import AROUND_S, WAITED_S
+from anubis.core.diagnose.crash import AROUND_S, WAITED_S
 from anubis.core.diagnose.evidence import (
     Advance,
     Collector,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from anubis.core.diagnose.bystanders import SETTINGS_RULES
 from anubis.core.diagnose.evidence import Collector, JobEvidence, OddSetting, RankMap
 from anubis.core.diagnose.facts import Whom, reason
+from anubis.core.diagnose.node_facts import SETTINGS_RULES
 
 HOUR_S = 3600.0
 
