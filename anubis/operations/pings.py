@@ -44,11 +44,12 @@ class JudgedPings:
 
     @property
     def judgement(self) -> Judgement:
-        """Healthy only if something is known of every flow, and nothing is in doubt."""
+        """Healthy only if something is known of every flow, nothing is in doubt, and usual flows
+        lose nothing: what all of them lose may hide the losses of a part."""
         seen = self.findings
         if seen.suspicions:
             return Judgement.DEFECTIVE
-        in_doubt = seen.doubts or seen.unknown or self.silent
+        in_doubt = seen.doubts or seen.unknown or self.silent or seen.usual_loss >= MUCH
         return Judgement.UNKNOWN if in_doubt or not seen.known else Judgement.HEALTHY
 
     def sentences(self) -> Iterator[str]:
@@ -156,7 +157,8 @@ def _findings(findings: PingFindings, window_s: float) -> Iterator[str]:
     if findings.doubts:
         yield f"{quantity(len(findings.doubts), 'cause')} of losses cannot be told apart"
     if findings.usual_loss >= MUCH:
-        yield f"a usual flow loses {findings.usual_loss:.1%} of its pings"
+        lost = f"{findings.usual_loss:.1%} of its pings"
+        yield f"a usual flow loses {lost}, which may hide the losses of a part"
     if gone := len(findings.came_and_went):
         yield f"losses came and went on {quantity(gone, 'flow')}"
     if unknown := len(findings.unknown):

@@ -23,6 +23,7 @@ from anubis.core.network.localization import (
     Cause,
     describe,
     healthy_nodes,
+    hops_of,
     locate,
     sentence,
     subject,
@@ -30,6 +31,7 @@ from anubis.core.network.localization import (
 from anubis.core.network.pairing import quick_rounds, round_robin
 from anubis.core.network.posterior import PRIOR, Evidence, FaultPrior, Observation, odds, solve_case
 from anubis.core.network.traffic import Traffic
+from anubis.core.records import Judgement
 from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import (
     FAULT_KINDS,
@@ -542,6 +544,25 @@ def test_a_slow_node_is_seen_behind_its_slow_leaf_if_it_takes_more_than_the_leaf
         assert set(named(found)) == ({leaf.part, node.part} if seen else {leaf.part})
         assert found.causes[0].shortfall == pytest.approx(0.2, abs=0.03)
     assert found.unexplained == ()
+
+
+@pytest.mark.parametrize("distances", [{2}, {2, 4}], ids=["inside leaves", "all pairs"])
+def test_no_leaf_with_a_sound_node_is_blamed_for_slow_nodes_below_it(distances):
+    """Most pairs of a leaf may be slow if half of its nodes are."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        slow = rng.choice(TREE.nodes[:8], rng.integers(3, 8), replace=False)
+        faults = [Fault(kind="slow node", part=Part("node", str(n)), loss=0.3) for n in slow]
+        network = SimulatedNetwork(fabric=TREE, faults=tuple(faults), noise=0.01, seed=seed)
+        observations = [
+            seen
+            for seen in observe(TREE, scanned(network, TREE))
+            if hops_of(TREE, seen.flow) in distances
+        ]
+        traffic = Traffic(observations=tuple(observations), unmeasured=frozenset())
+        verdicts = part_verdicts(TREE, traffic)
+        blamed = {v.subject for v in verdicts if v.judgement is Judgement.DEFECTIVE}
+        assert not [subject for subject in blamed if "switch" in subject], (seed, slow)
 
 
 def test_behind_a_dead_leaf_nothing_is_seen():

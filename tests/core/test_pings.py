@@ -17,11 +17,14 @@ from anubis.core.network.ping_mesh import (
     ping_mesh,
 )
 from anubis.core.network.ping_results import PingCount, PingedFlow, PingReport, judge_pings
+from anubis.core.records import Judgement
 from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.operations.pings import JudgedPings
 
 TREE = FatTree(nodes=20, nodes_per_leaf=4, spines=1).fabric()
 MESH = ping_mesh(TREE, TREE.nodes)
 SENT, WINDOWS = 30, 120
+H, U = Judgement.HEALTHY, Judgement.UNKNOWN
 
 
 def steps_from(fabric: Fabric, start: str) -> dict[str, int]:
@@ -174,6 +177,18 @@ def test_a_leaf_that_most_flows_cross_is_named_by_the_few_that_do_not():
 def test_what_all_flows_lose_singles_out_nothing():
     bad = {ends: range(place % 5, WINDOWS, 10) for place, ends in enumerate(MESH.flows)}
     assert not judge_pings(TREE, reports(bad)).suspicions
+
+
+@pytest.mark.parametrize(("every", "judgement"), [(1, U), (12, U), (15, H), (WINDOWS, H)])
+def test_a_mesh_whose_usual_flows_lose_pings_is_not_known_to_be_well(every, judgement):
+    """Each flow loses one of 30 pings in every so many windows; the six worst do not count."""
+    lossy = dict.fromkeys(MESH.flows, range(0, WINDOWS, every))
+    findings = judge_pings(TREE, reports(lossy, lost=1))
+    judged = JudgedPings(agents=20, answers={}, silent={}, window_s=30.0, findings=findings)
+    assert findings.suspicions == ()
+    assert findings.usual_loss == pytest.approx(max(0, WINDOWS / every - 6) / WINDOWS / SENT)
+    assert judged.judgement is judgement
+    assert any("usual flow loses" in words for words in judged.sentences()) == (judgement is U)
 
 
 def test_one_lost_ping_in_a_window_is_no_evidence():

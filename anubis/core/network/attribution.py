@@ -24,6 +24,7 @@ from anubis.core.network.localization import (
 )
 from anubis.core.network.posterior import Observation
 from anubis.core.network.repetition import CauseDoubt, Repetition
+from anubis.core.network.slow_ends import rival_ends
 from anubis.core.network.traffic import LIMIT, Traffic
 from anubis.core.network.unexplained import unexplained_parts
 from anubis.core.records import (
@@ -69,6 +70,7 @@ def part_verdicts(
     for place, cause in enumerate(located.causes):
         doubt = repetition.doubt(cause, located.causes[:place])
         doubt = doubt or _congestion(cause, congested, counters)
+        doubt = doubt or _slow_ends(fabric, cause, traffic)
         causes.append(_part_verdict(inspection, cause, traffic, doubt, doubts))
     silent = (_silent_rail(fabric, rail, nodes) for rail, nodes in sorted(traffic.silent.items()))
     return (*causes, *silent, *unexplained_parts(fabric, located, traffic.strays))
@@ -80,6 +82,17 @@ def _congestion(cause: Cause, congested: Set[Part], counters: Counters) -> Cause
         return None
     reason = f"its ports paused, marked or dropped packets in {counters.over_s:g} s and count no"
     return CauseDoubt(code="CONGESTED", reason=f"{reason} error: traffic of others explains it too")
+
+
+def _slow_ends(fabric: Fabric, cause: Cause, traffic: Traffic) -> CauseDoubt | None:
+    """The doubt about a leaf if several slow nodes explain the same flows."""
+    ends = rival_ends(fabric, cause, traffic)
+    if not ends:
+        return None
+    nodes = sorted({end.node for end in ends}, key=natural_key)
+    more = f" and {len(nodes) - SHOWN:,} more" if len(nodes) > SHOWN else ""
+    reason = f"slow nodes explain the same flows: {', '.join(nodes[:SHOWN])}{more}"
+    return CauseDoubt(code="CANNOT-TELL-APART", reason=reason)
 
 
 def _silent_rail(fabric: Fabric, rail: str, nodes: Collection[str]) -> PartVerdict:
@@ -334,4 +347,6 @@ def _no_good_pair_reason(fabric: Fabric, node: str, parts: Sequence[PartVerdict]
             "every pair with this node is below normal, and nothing shows whether the node is at"
             " fault"
         )
-    return f"every pair with this node is below normal; the cause is {describe(fabric, above[0])}"
+    blamed = any(above[0] in v.parts for v in parts if v.judgement is Judgement.DEFECTIVE)
+    cause = f"the cause {'is' if blamed else 'may be'} {describe(fabric, above[0])}"
+    return f"every pair with this node is below normal; {cause}"
