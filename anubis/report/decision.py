@@ -77,7 +77,8 @@ def _percent(share: float) -> str:
 
 
 def _answer(decision: Decision) -> str:
-    nodes = f"{short_node_list(decision.nodes or decision.down) or 'no node'} ({decision.cluster})"
+    event_nodes = decision.nodes or decision.down
+    nodes = f"{short_node_list(event_nodes) or 'no node'} ({decision.cluster})"
     if decision.down and not decision.nodes:
         return f"run nothing on {nodes}: in an incident or a repair"
     if not decision.tests:
@@ -85,6 +86,10 @@ def _answer(decision: Decision) -> str:
         return f"run nothing on {nodes}{why}"
     verb = "accept again" if decision.action is Action.ACCEPT else "run"
     tests = names([test.benchmark for test in decision.tests], NAMED)
+    tested = {node for test in decision.tests for node in test.nodes}
+    if len(tested) < len(event_nodes):
+        some = short_node_list([node for node in event_nodes if node in tested])
+        nodes = f"{some}, {len(tested):,} of {len(event_nodes):,} nodes ({decision.cluster})"
     longest, hours = time_span(decision.longest_s), decision.node_seconds / HOUR_S
     return f"{verb} {tests} on {nodes}: {longest} a node, {hours:.2g} node-hours"
 

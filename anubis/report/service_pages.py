@@ -201,13 +201,15 @@ def node(
 ) -> str:
     """Render the page of a node. `diagnosed`: diagnoses of jobs that suspect it, and the link to
     each."""
-    hold, last, attributes = glance.hold, glance.last, glance.attributes
+    hold, attributes = glance.hold, glance.attributes
+    row = node_row(glance, kept)
+    reason = judgement_reason(glance)
     facts = (
         ("state", kept.state.value if kept else ""),
-        ("why", keep.state_reason(kept) if kept else ""),
+        ("why", keep.state_reason(kept) if kept and row.why == reason else ""),
         ("ticket", kept.ticket if kept else ""),
         ("held by", f"{hold.holder} since {moment(hold.since)}" if hold else ""),
-        ("last verdict", f"{last.outcome} {moment(last.at)}" if last else ""),
+        ("last test", f"{row.last} {tested_at(row)}".rstrip()),
         ("sku", attributes.sku),
         ("rack", attributes.rack),
         ("cage", attributes.cage),
@@ -227,7 +229,8 @@ def node(
         sentence=decisions.sentence,
         test_rows=decisions.test_rows,
         columns=decisions.TEST_COLUMNS,
-        why=judgement_reason,
+        why=row.why,
+        since=reason if reason != row.why else "",
     )
 
 
@@ -249,13 +252,15 @@ def campaign(
 ) -> str:
     """Render the page of a campaign. `steps`: about how many executions its plan has; 0: it is
     over, or unknown. `verdicts`: number of nodes by what it found; empty if that is not known."""
+    counts = [(judgement, verdicts[judgement]) for judgement in SHOWN if verdicts.get(judgement)]
     return page(
         "service_campaign",
         here="",
         as_of=as_of,
         row=row,
         steps=steps,
-        found=[(j, verdicts[j]) for j in SHOWN if verdicts.get(j)],
+        found=counts,
+        beyond_nodes=row.judgement if row.judgement not in dict(counts) else None,
         progress=progress,
     )
 

@@ -225,6 +225,7 @@ def _spare_fields(spare: Spare) -> SpareFields:
 
 def tickets_page(clusters: Sequence[OutOfWork], as_of: float) -> str:
     tickets = [ticket for cluster in clusters for ticket in cluster.tickets]
+    draining = sum(ticket.state == State.DRAINING for ticket in tickets)
     buffers = [buffer for cluster in clusters for buffer in cluster.buffers]
     ready = sum(min(len(buffer.ready), buffer.target) for buffer in buffers)
     return page(
@@ -232,7 +233,8 @@ def tickets_page(clusters: Sequence[OutOfWork], as_of: float) -> str:
         here="/tickets",
         as_of=as_of,
         clusters=clusters,
-        out=len(tickets),
+        out=len(tickets) - draining,
+        draining=draining,
         ready=ready,
         target=sum(buffer.target for buffer in buffers),
         to_do=list(to_do(tickets, buffers)),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from itertools import chain
 
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
@@ -15,8 +15,9 @@ from fastapi.responses import StreamingResponse
 
 from anubis.core.errors import AnubisError
 from anubis.core.history.fleet_days import health_by_day, incident_categories, times_before
+from anubis.core.history.status import Incident
 from anubis.core.records import Judgement
-from anubis.operations.fleet import campaign_at_a_glance, steps_planned
+from anubis.operations.fleet import ClusterGlance, campaign_at_a_glance, steps_planned
 from anubis.operations.history import drift_of_node, recall
 from anubis.report import diagnoses as told_diagnoses
 from anubis.report import drift, html, keep, watch_rounds
@@ -178,15 +179,20 @@ def _page(text: str) -> Response:
 
 def health_of_clusters(snapshot: Snapshot) -> list[ClusterOverTime]:
     """Clusters with their verdicts by day and their incidents, as the snapshot has them."""
-    return [
-        ClusterOverTime(
-            name=name,
-            days=health_by_day(part.happened.validations, part.at, DAYS),
-            categories=incident_categories(chain(*part.of_node.incidents.values()), part.at),
-            before=times_before(part.of_node.incidents, part.happened.watches),
-        )
-        for name, part in snapshot.clusters.items()
-    ]
+    return [cluster_over_time(name, part) for name, part in snapshot.clusters.items()]
+
+
+def cluster_over_time(name: str, part: ClusterGlance) -> ClusterOverTime:
+    incidents = part.happened.known_incidents
+    by_node = defaultdict[str, list[Incident]](list)
+    for incident in incidents:
+        by_node[incident.node].append(incident)
+    return ClusterOverTime(
+        name=name,
+        days=health_by_day(part.happened.validations, part.at, DAYS),
+        categories=incident_categories(incidents, part.at),
+        before=times_before(by_node, part.happened.watches),
+    )
 
 
 def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:

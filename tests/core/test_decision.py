@@ -319,7 +319,7 @@ def test_the_first_line_of_a_decision_is_its_answer_and_the_second_the_risk():
     guess = "every node has the fleet's base rate"
     decision = decide(job(2), outlook([0.2, 0.05], assumed=(guess,)), EXACT, at=0)
     assert [*brief(decision)] == [
-        "run gemm, ring on n[1-2] (unnamed): 30 s a node, 0.0083 node-hours",
+        "run gemm, ring on n1, 1 of 2 nodes (unnamed): 30 s a node, 0.0083 node-hours",
         "risk within 24 h: 0.24, after tests 0.067; accepted 0.1, by the policy",
         "riskiest: n1 (p = 0.2), n2 (p = 0.05)",
         "28% of the incidents to expect stay uncovered",
@@ -332,7 +332,7 @@ def test_the_first_line_of_a_decision_is_its_answer_and_the_second_the_risk():
 def test_a_page_has_a_sentence_without_powers_of_ten_and_a_row_for_each_test():
     decision = decide(job(2), outlook([0.2, 0.05]), EXACT, at=0)
     assert sentence(decision) == (
-        "Run gemm, ring on n[1-2] (unnamed): 30 s a node, 0.0083 node-hours."
+        "Run gemm, ring on n1, 1 of 2 nodes (unnamed): 30 s a node, 0.0083 node-hours."
         " The chance of an incident within 24 h is 24%, and 6.7% if the tests pass."
         " 10% is accepted, by the policy."
     )

@@ -9,6 +9,7 @@ from statistics import fmean
 import pytest
 
 from anubis.core.amounts import DAY_S, HOUR_S
+from anubis.core.history.events import EventRecord, IncidentReported
 from anubis.core.history.fleet_days import (
     FleetDay,
     IncidentCategory,
@@ -17,7 +18,9 @@ from anubis.core.history.fleet_days import (
     incident_categories,
     times_before,
 )
+from anubis.core.history.past import Happened
 from anubis.core.history.status import Incident, Validation, Watch
+from anubis.core.history.tracks import IncidentColumns
 from anubis.core.records import Judgement
 from anubis.report.service_pages import ClusterOverTime, course, health_page
 
@@ -89,6 +92,29 @@ def test_categories_are_ordered_by_the_node_hours_that_they_cost():
     ]
     (still,) = incident_categories([incident("n1", 0, None)], HOUR_S)
     assert still.middle_h is None
+
+
+def test_an_incident_that_was_only_reported_counts_and_ends_with_a_pass():
+    """A defect that a test found is no incident, and a report within a known one adds nothing."""
+
+    def told(node: str, at: float) -> EventRecord:
+        event = IncidentReported(nodes=(node,), category="gpu")
+        return EventRecord(id=f"{node} {at}", at=at * HOUR_S, event=event)
+
+    imported = [incident("n1", 1, 5)]
+    happened = Happened(
+        incidents=IncidentColumns.from_incidents(imported),
+        repairs=(),
+        watches=(),
+        event_records=[told("n1", 2), told("n2", 2), told("n3", 2)],
+        validations=[
+            Validation(node="n2", at=4 * HOUR_S, judgement=Judgement.HEALTHY, code=""),
+            Validation(node="n4", at=4 * HOUR_S, judgement=Judgement.DEFECTIVE, code="GEMM.RATE"),
+        ],
+        attributes=(),
+    )
+    expected = [*imported, incident("n2", 2, 4), incident("n3", 2, None)]
+    assert happened.known_incidents == expected
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,17 @@ from anubis.core.keep.commands import CloseTicket, EndSuspicion, Mode, OpenTicke
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import DefectFound, Life, OpenIncident
+from anubis.core.records import CampaignKind, Judgement
 from anubis.core.watch.rounds import KeptLook
 from anubis.operations.diagnose import details_of, kept_of, rules
 from anubis.operations.requests import TrainRiskRequest
 from anubis.operations.risk import train_risk
 from anubis.operations.tell import note
 from anubis.operations.watch_rounds import look_at_job, view_of
+from anubis.report import service_pages
 from anubis.report.diagnose import DiagnosisView
 from anubis.report.diagnoses import shown_again
+from anubis.report.fleet import CampaignGlance
 from anubis.report.watch import lines
 from anubis.report.watch_page import render
 from anubis.service.problems import Refused
@@ -93,7 +96,7 @@ def kept(near):
     ]
     lives += [
         Life(node="n7", sku="h100", incidents=(OpenIncident(category="XID", at=NOW),), **cordoned),
-        Life(node="n8", sku="h100", **cordoned).add_debt(Debt.INCIDENT, NOW, "XID"),
+        Life(node="n8", sku="h100").add_debt(Debt.INCIDENT, NOW, "XID"),
     ]
     closed = CloseTicket(mode=Mode.ACT, ticket="n9/c", node="n9", campaign="c-proof")
     history = house.history.only()
@@ -129,7 +132,7 @@ def test_of_spares_the_page_says_how_many_are_wanted_ready_and_next(kept):
     assert (spares["next"], spares["free"]) == (["n5"], 1)
     text = text_of(page(kept, "/tickets"))
     for sentence in (
-        "5 out of service 1 of 2 spares ready",
+        "4 out of service 1 to be taken out 1 of 2 spares ready",
         f"{CODE} : {REASON} found by c-n1",
         "Repair n1, then report it: anubis tell repair-done NODE.",
         "h100 lacks 1 spare: n5 comes next.",
@@ -169,8 +172,7 @@ def test_of_a_campaign_with_a_slow_node_its_ticket_names_devices_and_drift_how_n
     history, visitor = house.history.only(), Visitor(house)
     campaign = house.history.campaigns.latest()
     kept = house.history.assessments.find(campaign)
-    found = text_of(page(visitor, f"/campaigns/{campaign}"))
-    assert "Of 8 nodes: 7 healthy, 1 defective." in found
+    assert "7 healthy 1 defective The report" in text_of(page(visitor, f"/campaigns/{campaign}"))
     compared = [v for v in kept.verdicts() if v.alpha is not None and v.similarity is not None]
     for node in ("", "n1", "n5"):
         shares = history.experience.limit_shares(0.0, node)
@@ -189,11 +191,39 @@ def test_of_a_campaign_with_a_slow_node_its_ticket_names_devices_and_drift_how_n
     (share,) = re.findall(rf"^{gauge}(\S+)$", visitor.ask("/metrics").text, re.M)
     assert float(share) == pytest.approx(median(every))
     (line,) = items(visitor.ask("/v1/tickets"))
+    shown = text_of(page(visitor, f"/nodes/{history.cluster}/{line['node']}"))
+    assert f"{line['node']} defective {line['reason']} ({line['code']})" in shown
+    assert f"last test flow ran: {line['code']}" in shown
     house.history.close_at_last()
     bad = [v for v in near.run("report", "--json").verdicts if v["verdict"] == "defective"]
     assert line["node"] == bad[0]["node"]
     assert line["devices"] == [verdict["device"] for verdict in bad]
     assert line["awaits"] == "repair"
+
+
+@pytest.mark.parametrize("kind", [CampaignKind.ACCEPT, CampaignKind.SCAN])
+@pytest.mark.parametrize("whole", service_pages.SHOWN)
+def test_the_headline_of_a_campaign_has_its_judgement_whichever_nodes_it_found(kind, whole):
+    """A scan may find a bad link and no bad node."""
+    row = CampaignGlance(
+        campaign="c1",
+        cluster="lab",
+        kind=kind,
+        suite="quick",
+        nodes=4,
+        created_at=NOW,
+        finished_at=NOW,
+        judgement=whole,
+        executions={},
+    )
+    for found in ({}, {Judgement.HEALTHY: 4}, {Judgement.HEALTHY: 2, Judgement.DEFECTIVE: 2}):
+        (headline,) = re.findall("<h1>(.*?)</h1>", service_pages.campaign(row, 0, found, NOW), re.S)
+        words = text_of(headline)
+        assert whole.value in words
+        assert all(f"{number} {judgement.value}" in words for judgement, number in found.items())
+        assert ("a part between the nodes" in words) == (
+            kind.names_parts and bool(found) and whole not in found
+        )
 
 
 # --- risk -------------------------------------------------------------------------------------

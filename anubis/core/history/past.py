@@ -13,8 +13,15 @@ from typing import Protocol, TypeVar
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.events import EventRecord, reported_incidents, reports
 from anubis.core.history.logbook import Logbook
-from anubis.core.history.status import Repair, Validation, Watch, defects_as_incidents
+from anubis.core.history.status import (
+    Incident,
+    Repair,
+    Validation,
+    Watch,
+    defects_as_incidents,
+)
 from anubis.core.history.tracks import IncidentColumns
+from anubis.core.records import Judgement
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,6 +43,15 @@ class Happened:
             validations=[result for result in self.validations if result.node in nodes],
             attributes=[attributes for attributes in self.attributes if attributes.node in nodes],
         )
+
+    @property
+    def known_incidents(self) -> list[Incident]:
+        """Incidents that were imported or reported; a pass or a repair ends one that was only
+        reported."""
+        only_reported = reported_incidents(self.event_records, self.incidents)
+        passes = [v for v in self.validations if v.judgement is Judgement.HEALTHY]
+        ended = defects_as_incidents(passes, self.repairs, only_reported) if only_reported else []
+        return [*self.incidents, *ended]
 
     def logbook(self) -> Logbook:
         return logbook_of(*self.logbook_inputs)
