@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -56,8 +57,23 @@ def instant(text: str, option: str) -> datetime:
     except ValueError:
         raise UsageError(
             f'{option} "{text}" is no date: expected one like 2026-11-01 or 2026-11-01T08:00'
+            f"{_likely_form(text)}"
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _likely_form(text: str) -> str:
+    """A hint at the form that works, if the text is a date as people write it; empty if it is none,
+    or if it may be either of two days."""
+    days = {day for form in ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y") if (day := _day(text, form))}
+    return f"; did you mean {days.pop()}?" if len(days) == 1 else ""
+
+
+def _day(text: str, form: str) -> str:
+    for pattern, written in ((form, "%Y-%m-%d"), (f"{form} %H:%M", "%Y-%m-%dT%H:%M")):
+        with suppress(ValueError):
+            return datetime.strptime(text.strip(), pattern).strftime(written)
+    return ""
 
 
 def shares(text: str, option: str) -> dict[str, float]:

@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from anubis.cli import amounts
 from anubis.cli.options import Json
 from anubis.cli.verb import verb
 from anubis.core.errors import UsageError
@@ -73,3 +74,15 @@ def test_two_ways_at_once_are_refused(ask):
 def test_a_field_without_an_option_cannot_be_given(ask):
     with pytest.raises(AssertionError, match="No such option"):
         ask("--unasked", "x")
+
+
+@pytest.mark.parametrize("day", range(1, 32))
+@pytest.mark.parametrize(("of_day", "iso"), [("", ""), (" 08:30", "T08:30")])
+def test_a_date_as_people_write_it_is_refused_with_the_form_that_works(day, of_day, iso):
+    """A day up to 12 may be the month, unless it is the same one."""
+    hint = f"did you mean 2026-10-{day:02}{iso}?"
+    for text in (f"10/{day}/2026", f"{day}/10/2026", f"{day}.10.2026"):
+        with pytest.raises(UsageError, match="is no date: expected one like") as refused:
+            amounts.instant(text + of_day, "--at")
+        is_clear = "." in text or day > 12 or day == 10
+        assert str(refused.value).endswith(hint) == is_clear

@@ -305,13 +305,16 @@ def test_what_is_odd_is_taken_and_told() -> None:
     }
 
 
-def test_a_category_in_another_encoding_is_taken_and_told(tmp_path) -> None:
+def test_a_category_in_another_encoding_is_left_out_and_told(tmp_path) -> None:
+    """Two of them would look the same, and one of their incidents would be lost as a repetition."""
     file = tmp_path / "latin.csv"
-    file.write_bytes(table("n1,L\u00fcfter,2026-03-01,2026-03-05").encode("latin-1"))
+    rows = (f"n1,{word},2026-03-01,2026-03-05" for word in ("L\u00fcfter", "L\u00e4fter", "gpu"))
+    file.write_bytes(table(*rows).encode("latin-1"))
     found = take_in(named_cells.read(file), PLAIN, "it", NOW)
-    (note,) = found.remarks
-    assert (len(found.incidents), note.where) == (1, ("line 2",))
-    assert note.text.endswith("is not UTF-8: convert the file")
+    (note,) = found.left_out
+    assert [kept.category for kept in found.incidents] == ["gpu"]
+    assert [place[:6] for place in note.where] == ["line 2", "line 3"]
+    assert note.text == "the category is not UTF-8, convert the file"
 
 
 def test_a_line_that_is_no_json_is_left_out() -> None:

@@ -19,7 +19,7 @@ from anubis.readers.incidents.incident_mapping import (
 )
 from anubis.readers.incidents.named_cells import SourceRecord, SourceRecords
 from anubis.text import hostlist
-from anubis.text.tables import fill, refuse_absent
+from anubis.text.tables import UNDECODED, fill, refuse_absent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def take_in(
         [
             candidate
             for candidate in candidates
-            if _is_named(candidate.node, candidate.record, fleet, desk)
+            if _is_named(candidate.node, candidate.record, fleet, desk, candidate.category)
             and (is_news or _is_dated(candidate, now, desk))
         ],
         desk,
@@ -202,13 +202,17 @@ def _incident_of(
 # --- what of it can be taken ---------------------------------------------------------------
 
 
-def _is_named(node: str, record: SourceRecord, fleet: set[str] | None, desk: _Desk) -> bool:
+def _is_named(
+    node: str, record: SourceRecord, fleet: set[str] | None, desk: _Desk, category: str = ""
+) -> bool:
     if not node:
         desk.leave_out("no node is named", record)
     elif not hostlist.is_name(node):
         desk.leave_out("the name is not a node name", record, node)
     elif fleet is not None and node not in fleet:
         desk.leave_out("the node is not in the list", record, node)
+    elif UNDECODED in category:  # two categories would look the same
+        desk.leave_out("the category is not UTF-8, convert the file", record, category)
     else:
         return True
     return False
@@ -248,9 +252,6 @@ def _incident(incident: _SourceIncident, now: float, desk: _Desk) -> Incident:
         desk.remark("a change of clocks repeats or leaves out this time of day", incident.record)
     if incident.category == NOT_SAID:
         desk.remark(f'no category: taken as "{NOT_SAID}"', incident.record)
-    if "\ufffd" in incident.category:
-        text = f'the category "{incident.category}" is not UTF-8: convert the file'
-        desk.remark(text, incident.record)
     start = incident.start.at
     return Incident(node=incident.node, category=incident.category, start=start, end=end)
 
