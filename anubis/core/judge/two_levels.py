@@ -29,8 +29,8 @@ from anubis.core.records import Criterion, CriterionKey, Policy, Samples
 
 FEWEST = 6  # groups: fewer are always parted so by chance
 FEWEST_SHARE = 0.01  # of all groups, on each level: with heavy tails, a few of many are far off
-# by 1e6 draws of 6 to 1,000 groups: standard deviations within the levels, between which a gap
-# lies; one fast group may have been measured wrongly
+# by 40,000 to 200,000 draws each of 6 to 66 groups: standard deviations within the levels, between
+# which a gap lies; one fast group may have been measured wrongly
 APART, OF_FEW, OF_ONE = 5.0, 400.0, 25.0
 MANY = 20  # groups: so many have peaks, between which a few lie
 BY_CHANCE = 1e-3  # that so many groups with one peak have such a valley
