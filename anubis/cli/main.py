@@ -161,7 +161,7 @@ def fail(reason: str, code: int) -> int:
 
 def usage_sentence(error: Any) -> str:
     """Typer's error in our words; empty if Typer has just printed the help."""
-    message = error.format_message().strip()
+    message = error.format_message().strip().removesuffix(".")
     if not message:
         return ""
     context = getattr(error, "ctx", None)

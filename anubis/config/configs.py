@@ -605,6 +605,8 @@ def find(kind: str, name: str) -> Path:
     files = files_of(kind)
     if name not in files:
         shown = escape_line(name)[:SHOWN]
+        if Path(name).suffix and not _is_file(name):
+            raise UnknownNameError(f'there is no file "{shown}"; {_meaning_of_name(kind)}')
         raise UnknownNameError(
             f"no configs/{kind}/{shown}.yaml; {did_you_mean(shown, files)}{hint_of_file_here(name)}"
         )
@@ -616,17 +618,25 @@ def _near_path(path: Path, kind: str) -> str:
     beside = {file.stem: file for file in path.parent.glob("*.y*ml")}
     if close := get_close_matches(path.stem, beside, n=1):
         return f'did you mean "{escape_line(str(beside[close[0]]))}"?'
+    return _meaning_of_name(kind)
+
+
+def _meaning_of_name(kind: str) -> str:
     return f"a name without slash and suffix means one under configs/{kind}/"
 
 
 def hint_of_file_here(name: str) -> str:
-    """Return how to name the file NAME.yaml in this folder, if there is one; a name alone means
-    another."""
+    """Return how to name the file NAME or NAME.yaml in this folder, if there is one; a name alone
+    means another."""
+    here = [] if is_path(name) else [file for file in (name, f"{name}.yaml") if _is_file(file)]
+    return f'; the file here is meant by "./{escape_line(here[0])[:SHOWN]}"' if here else ""
+
+
+def _is_file(name: str) -> bool:
     try:
-        is_here = not is_path(name) and Path(f"{name}.yaml").is_file()
+        return Path(name).is_file()
     except (OSError, ValueError):  # no file can have that name
-        return ""
-    return f'; the file here is meant by "./{escape_line(name)[:SHOWN]}.yaml"' if is_here else ""
+        return False
 
 
 def files_of(kind: str) -> dict[str, Path]:

@@ -41,6 +41,8 @@ from anubis.store.tokens import AuditEntry
 from anubis.text.hostlist import compress
 
 LONGEST_MAINTENANCE_S = 366 * DAY_S  # longer is a slip of the pen
+WORDS = ("category", "source", "job", "name")  # fields of events that lists and pages show
+LONGEST_WORD = 500  # letters: Kubernetes' longest name of a job, with its namespace, has 317
 ENVELOPE = ("event", "nodes", "id", "at", "cluster")  # of a request; the rest is of the event
 
 
@@ -235,10 +237,21 @@ def _event_record(telling: Telling, time: Time) -> EventRecord:
         happened_at = min(happened_at, now)
     if happened_at > now:
         raise UsageError("the time of the event is in the future")
+    _refuse_unshowable(telling)
     if isinstance(telling.event, MaintenancePlanned):
         _refuse_endless(telling.event, now)
     name = telling.id or new_name(telling.event.kind, now)
     return EventRecord(id=name, at=happened_at, event=telling.event)
+
+
+def _refuse_unshowable(telling: Telling) -> None:
+    words = [(name, getattr(telling.event, name, "")) for name in WORDS]
+    mix = [("mix", category) for category in getattr(telling.event, "mix", ())]
+    for name, word in [("id", telling.id), *words, *mix]:
+        if not (word.isprintable() and len(word) <= LONGEST_WORD):
+            raise UsageError(
+                f"{name} is {word!a:.40}, expected one line of at most {LONGEST_WORD} letters"
+            )
 
 
 def _refuse_endless(window: MaintenancePlanned, now: float) -> None:

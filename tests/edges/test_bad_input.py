@@ -166,10 +166,14 @@ def test_a_policy_that_cannot_be_is_refused_by_a_dry_run_too(near, text, sentenc
 @pytest.mark.parametrize("option", ["--suite", "--cluster", "--policy"])
 def test_a_missing_file_is_named(near, option):
     near.write("prod.yaml", "")
+    near.write("prod.txt", "")
+    assert_refused(near.run("accept", option, "prod.txt"), 'file here is meant by "./prod.txt"')
     assert_refused(near.run("accept", option, "./none.yaml"), 'there is no file "none.yaml"')
     meant = 'did you mean "prod.yaml"?'
     assert_refused(near.run("accept", option, "prod.yml"), 'no file "prod.yml"', meant)
     assert_refused(near.run("accept", option, "prod"), 'the file here is meant by "./prod.yaml"')
+    if option != "--cluster":  # which names one of the history as well
+        assert_refused(near.run("accept", option, "none.txt"), 'there is no file "none.txt"')
 
 
 @pytest.mark.parametrize(

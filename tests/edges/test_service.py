@@ -388,6 +388,8 @@ def test_an_event_is_told_with_an_id_and_done_once(fleet, visitor):
         ({"event": "node-added"}, 'the key "nodes" is missing'),
         ({**event, "colour": 1}, 'unknown key "colour"'),
         ({**event, "at": 1e12}, "is in the future"),
+        ({**event, "id": "two\nlines"}, "id is 'two\\nlines', expected one line"),
+        ({**event, "id": "e2", "category": "long" * 1000}, "expected one line of at most 500"),
     ):
         answer = visitor.ask("/v1/events", "POST", json=wrong, token=secret)
         assert complaint in problem(answer, 400)
