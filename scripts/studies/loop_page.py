@@ -65,7 +65,7 @@ class Record:
 
 TEXT = """# The whole loop, played with real parts
 
-Made by `scripts/studies/show-loop --into docs`; change the script, not this. {verdict}, in
+Made by `scripts/studies/show-loop --into docs`. Change the script, not this file. {verdict}, in
 {lasted:.0f} s on a machine with {cores} shared cores: {parts}. No GPU took part.
 
 ![Eight hosts over time: jobs, tests, spares, and the two that were out](../loop.svg)
@@ -88,26 +88,7 @@ pace under the fault was measured; the rest of it is lost as long as nobody acts
 is lost whole until its own time-out ends it: {timeout:.0f} minutes by PyTorch's default for gloo,
 10 for NCCL. Not reckoned: the search by a person, and the next job on the same node.
 
-## How often that was so
-
-Of thirteen runs until 29 November 2026, this one of the 24th was wholly as expected, and one of the
-29th but for a test that still ran at its end, for which the play now waits. The others showed
-faults of the product or of this play, and each is mended or stated:
-
-- Beside other work (load 11 to 33) sound hosts were drained: other programs had their processors.
-  What others took is now given back, and the answer is unknown.
-- A host that had its processors for a part of its runs was called defective, as its other steps
-  were slow beside these. A run that is faster than the fleet is now compared with the fleet.
-- The slow host passed the one test that was chosen for it, and stayed. A node that is suspected
-  again now has to pass all tests, and one known defect no longer makes the Selector sure.
-- Four hosts did not come up, as slurmctld was too busy to answer. They are now asked once more.
-- The slow host was unknown in each test, as other programs had this machine's processors: the job
-  that was put back, the site itself, whose eight hosts share two cores, and work beside the play.
-  How much each took is not known: all runs of the 29th but the first were disturbed by such work.
-  A test without an answer is repeated after a pause that doubles: 40 s here, ten minutes by
-  default.
-
-Three runs in a row that are as expected are still to come.
+[Runs so far](loop-runs.md) has what the other runs showed.
 
 ## Step by step
 
@@ -150,7 +131,7 @@ def table_of_faults(record: Record) -> str:
 
     rows = [
         f"| {fault.name} | {seconds_after(fault, fault.known)} | {cell(fault.known_by) or '-'} |"
-        f" {seconds_after(fault, fault.out)} | {fault.code or 'nobody'} |"
+        f" {seconds_after(fault, fault.out)} | {fault.code or 'no host'} |"
         f" {seconds_after(fault, fault.replaced)} | {fault.replaced_by or '-'} |"
         f" {seconds_after(fault, fault.mended)} |"
         f" {seconds_after(fault, fault.back)} |"
