@@ -99,6 +99,7 @@ def diagnose_and_tell(
         view = diagnose_job(
             request, caller, past=past, votes=last_settings(part, now), around=around
         )
+        view = replace(view, suspected=_suspected_by_others(part, request.nodes, now))
         event_records = _suspicions(view, part, configs.diagnosis(request.policy).categories)
         event_records = drop_strangers(event_records, part, request.cluster, caller)
         note(event_records, part)
@@ -114,6 +115,14 @@ def diagnose_and_tell(
 
 def _is_of_same_trouble(past: PastDiagnosis, request: DiagnosisRequest) -> bool:
     return request.since is not None and past.job == request.job and past.at >= request.since
+
+
+def _suspected_by_others(part: ClusterHistory, nodes: Sequence[str], at: float) -> dict[str, str]:
+    return {
+        entry.node: entry.source
+        for entry in part.keeping.suspicions()
+        if entry.node in nodes and entry.source != SOURCE and entry.is_open(at)
+    }
 
 
 def kept_of(view: DiagnosisView) -> PastDiagnosis:

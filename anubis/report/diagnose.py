@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ class DiagnosisView:
     diagnosis: Diagnosis
     evidence: JobEvidence
     cluster: str = ""
+    suspected: Mapping[str, str] = field(default_factory=dict)  # node → another source
 
     @property
     def job(self) -> str:
@@ -59,10 +60,16 @@ def headline(view: DiagnosisView) -> str:
     if diagnosis.is_nobodys:
         return f"{view.job} {verb} by its own fault, and no node is at fault"
     if not diagnosis.culprits:
-        return f"{view.job} {verb}, and no culprit can be named"
+        return "; ".join([f"{view.job} {verb}, and no culprit can be named", *_suspected(view)])
     culprits = " and ".join(_culprit_names(diagnosis.culprits[:2]))
     more = f" and {len(diagnosis.culprits) - 2:,} more" if len(diagnosis.culprits) > 2 else ""
     return f"{view.job} {verb}: {culprits}{more}"
+
+
+def _suspected(view: DiagnosisView) -> list[str]:
+    clauses = [f"{node} is suspected ({source})" for node, source in view.suspected.items()]
+    more = [f"and {len(clauses) - 2:,} more"] if len(clauses) > 2 else []
+    return [", ".join([*clauses[:2], *more])] if clauses else []
 
 
 def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:

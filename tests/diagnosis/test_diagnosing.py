@@ -16,7 +16,13 @@ from anubis.core.diagnose.cures import CureLevel
 from anubis.core.diagnose.diagnostician import DiagnosisAnswer
 from anubis.core.diagnose.evidence import Collector
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.history.events import EventRecord, JobAllocated, JobEnded, JobStalled
+from anubis.core.history.events import (
+    EventRecord,
+    JobAllocated,
+    JobEnded,
+    JobStalled,
+    SuspicionRaised,
+)
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life
@@ -258,6 +264,8 @@ def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller
         log.write_text("step 1\n")
         os.utime(log, (NOW - silent_s, NOW - silent_s))
     begin_job("4713", caller)
+    watched = SuspicionRaised(nodes=("n1",), category="network", source="watch")
+    anubis.tell(anubis.Telling(event=watched, at=NOW - 800), caller)
     policy = tmp_path / "diagnosis.yaml"
     policy.write_text(yaml.safe_dump({"places": {"logs": f"{tmp_path}/logs/{{job}}"}}))
     keeping = anubis.keeping_of(anubis.KeepRequest())
@@ -265,7 +273,8 @@ def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller
     for _ in range(2):
         (made,) = anubis.diagnose_due(keeping, caller)
         assert (made.past.job, made.past.at) == ("4711", NOW - 700)
-        assert made.past.headline == "job 4711 hangs, and no culprit can be named"
+        hangs = "job 4711 hangs, and no culprit can be named; n1 is suspected (watch)"
+        assert made.past.headline == hangs
         (sentence,) = sentences([made])
         assert sentence == f"diagnosis: {made.past.headline} (try again)"
 

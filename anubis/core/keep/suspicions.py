@@ -27,6 +27,9 @@ class KeptSuspicion:
     ended_at: float | None = None
     outcome: Outcome | None = None  # None: it is open
 
+    def is_open(self, at: float) -> bool:
+        return self.at <= at <= (math.inf if self.ended_at is None else self.ended_at)
+
 
 @dataclass(frozen=True, kw_only=True)
 class HitRate:
@@ -64,8 +67,7 @@ def open_suspicion(
     suspected again while an earlier suspicion of the same source is open."""
     for suspicion in suspicions:
         is_its = (suspicion.source, suspicion.node) == (source, node)
-        ended_at = math.inf if suspicion.ended_at is None else suspicion.ended_at
-        if is_its and suspicion.at <= at <= ended_at:
+        if is_its and suspicion.is_open(at):
             return suspicion
     return None
 
