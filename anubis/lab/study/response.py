@@ -94,8 +94,8 @@ RATES: Mapping[str, Rate] = {
         tried=(0.17,),
         about="hours until a diagnosis is asked about a job that hangs",
         origin="measured",
-        source="loop.md",
-        says="| job 22 hangs by its own program | 39 s | diagnosis |",
+        source="loop-runs.md",
+        says="| 24 November 2026 | 754 s | 57 s, 150 s | 39 s |",
         reason="one job; all of it real but the GPUs",
     ),
     "diagnosis_names": Rate(
