@@ -35,6 +35,7 @@ from anubis.operations.requests import (
 from anubis.reach.executors.simulated import SimulatedExecutor
 from anubis.store.history import History
 from tests.edges.desk import Desk
+from tests.patience import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +146,7 @@ def test_a_campaign_that_is_stopped_keeps_what_was_measured_and_resume_does_the_
     with pytest.raises(Stopped, match="go on with: anubis accept --resume --campaign accept-"):
         run_campaign(request, Listener(enough=2, history_url=url))
     begun = desk.began()
-    assert not desk.alive()
+    assert eventually(lambda: not desk.alive())  # what was killed takes a moment to be gone
     with History.open(url) as history:
         name = history.campaigns.latest(finished=False)
         kept = history.executions.read(name)

@@ -163,7 +163,7 @@ def test_an_interrupt_says_in_one_line_how_to_go_on(desk, number):
     (last,) = [line for line in err.splitlines() if line.startswith("anubis: error: ")]
     assert "interrupted" in last
     assert err.rstrip().endswith(last)
-    assert not desk.alive()
+    assert eventually(lambda: not desk.alive())  # what was killed takes a moment to be gone
     command = last.partition("anubis accept ")[2].split()
     assert command[0] == "--resume"
     assert_resume_does_the_rest(desk, *command[1:])
@@ -235,7 +235,7 @@ def test_a_full_disk_is_one_clear_error_and_the_history_stays_whole(desk, small_
     assert "free some space" in last
     assert "anubis accept --resume --campaign" in last
     assert "Traceback" not in err
-    assert not desk.alive()
+    assert eventually(lambda: not desk.alive())  # what was killed takes a moment to be gone
 
     done = desk.run("accept", "--resume")
     assert (done.code, done.out) == (2, "")
