@@ -26,8 +26,7 @@ settings.load_profile("anubis")
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"
 HOSTS, POSTGRESQL = "hosts", "postgresql"
-RAY = "tests/edges/test_ray_cluster.py"
-LONGEST = (HOSTS, "tests/studies/test_studies.py", POSTGRESQL, RAY)  # would be alone at the end
+LONGEST = (HOSTS, "tests/studies/test_studies.py", POSTGRESQL)  # would be alone at the end
 ASKS_FOR_SERVER = re.compile(r'getfixturevalue\("server"\)|def test_\w+\([^)]*\bserver\b')
 STARTS_PROCESSES = {"desk", "run", "forked", "site", "home", "checkout"}  # fixtures
 
