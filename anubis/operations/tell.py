@@ -42,7 +42,7 @@ from anubis.text.hostlist import compress
 
 LONGEST_MAINTENANCE_S = 366 * DAY_S  # longer is a slip of the pen
 WORDS = ("category", "source", "job", "name")  # fields of events that lists and pages show
-LONGEST_WORD = 500  # letters: Kubernetes' longest name of a job, with its namespace, has 317
+LONGEST_WORD = 500  # characters: Kubernetes' longest name of a job, with its namespace, has 317
 ENVELOPE = ("event", "nodes", "id", "at", "cluster")  # of a request; the rest is of the event
 
 
@@ -250,7 +250,7 @@ def _refuse_unshowable(telling: Telling) -> None:
     for name, word in [("id", telling.id), *words, *mix]:
         if not (word.isprintable() and len(word) <= LONGEST_WORD):
             raise UsageError(
-                f"{name} is {word!a:.40}, expected one line of at most {LONGEST_WORD} letters"
+                f"{name} is {word!a:.40}, expected one line of at most {LONGEST_WORD} characters"
             )
 
 

@@ -225,8 +225,8 @@ class _Looking:
         return self.evidence.elsewhere(None, peers, row, first, last)
 
     def name_contrasting(self) -> None:
-        """Suspect nodes by the job's own past: first those that are apart as faults are, and of
-        these first those of which the second is known."""
+        """Suspect nodes by the job's own past. Those that are apart as faults are come first, and
+        among them those that short blocks show, because these give the second."""
         candidates = list(self._contrasting()) if self.settings.contrast else []
         candidates.sort(
             key=lambda candidate: (

@@ -1,6 +1,9 @@
 """Assesses silence: a node whose series ended is suspect, and one that never reported is an
 anomaly. If most nodes are silent together, the cause is the monitoring, not the nodes. So it is if
-the job works on: the ranks of a job wait for a node that is lost."""
+the job works on: the ranks of a job wait for a node that is lost.
+
+Whether a job works shows in tensor cores and the network only: GPUs are busy while ranks wait.
+"""
 
 from __future__ import annotations
 
@@ -248,11 +251,7 @@ def cut_at_stop(telemetry: Telemetry) -> Telemetry:
 def works_on(telemetry: Telemetry, since: int, long: int) -> bool:
     """Return whether the job works on after a point: half of `long` later, when ranks that wait
     for another have used up what they had. Without a metric that shows work, False."""
-    levels = [
-        medians(telemetry.values[row])
-        for row, metric in enumerate(telemetry.metrics)
-        if metric.name in WORK
-    ]
+    levels = [medians(values) for values in _values_of_work(telemetry)]
     works = np.any([_lively(level) for level in levels], axis=0) if levels else np.zeros(0)
     before, after = works[: since + 1], works[since + 1 + long // 2 :]
     return bool(after.size and after.mean() >= IDLE * before.mean() > 0)
@@ -290,13 +289,12 @@ def standing_still(telemetry: Telemetry, limit_s: float) -> float | None:
 
 def _idle(telemetry: Telemetry) -> Flags | None:
     """Flags of the points at which nothing moves; None if no metric shows work."""
-    levels = [
-        _highest_values(telemetry.values[row])
-        for row, metric in enumerate(telemetry.metrics)
-        if metric.name in WORK
-    ]
-    idle = list(_idle_flags(levels))
+    idle = list(_idle_flags(map(_highest_values, _values_of_work(telemetry))))
     return np.all(idle, axis=0) if idle else None
+
+
+def _values_of_work(telemetry: Telemetry) -> list[Floats32]:
+    return [telemetry.series(metric.name) for metric in telemetry.metrics if metric.name in WORK]
 
 
 def _highest_values(values: Floats32) -> Floats32:
