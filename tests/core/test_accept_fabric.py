@@ -132,7 +132,7 @@ def not_healthy(view):
     return {node.node: (node.judgement, node.code, node.reason) for node in nodes}
 
 
-def test_after_the_suite_pairs_cross_the_fabric_and_a_healthy_one_accuses_nobody():
+def test_acceptance_runs_the_suite_then_pairs_across_the_fabric_and_blames_no_sound_part():
     view, launched = well()
     assert [phase.name for phase in view.campaign.plan.phases] == [
         "single-node",
@@ -195,7 +195,7 @@ def test_a_bad_link_above_the_spines_is_named_by_pairs_across_rails():
     assert view.assessment.named(Judgement.DEFECTIVE) == ()
 
 
-def test_nodes_below_a_dead_leaf_are_not_blamed_for_what_they_do_badly_in_the_suite():
+def test_pairs_of_the_suite_do_not_blame_nodes_below_a_dead_leaf():
     """Three of four partners are beyond the leaf, so that all pairs of some nodes are bad."""
     leaf = Fault(kind="", part=Part("switch", "leaf-0-1"), loss=1.0)
     without, _ = accepted(TREE, [leaf], then=None)
@@ -227,7 +227,7 @@ def test_a_node_that_is_slow_in_the_suite_and_good_across_the_fabric_is_the_one_
     assert not outcome.assessment.parts
 
 
-def test_what_validate_learns_from_it_is_the_same_with_and_without_the_fabric():
+def test_criteria_learned_by_an_acceptance_are_the_same_with_and_without_the_fabric_phase():
     with_fabric, without = well()[0], accepted(TREE, then=None)[0]
     assert learned(with_fabric) == learned(without)
     assert {of_sku.sku for of_sku in with_fabric.criteria} > {"simulated"}
@@ -245,7 +245,7 @@ def test_pairs_of_the_suite_load_the_network_at_once_and_those_across_the_fabric
 
 
 @pytest.mark.parametrize("after", [40, -3])
-def test_what_was_settled_before_it_was_killed_is_not_run_again(after):
+def test_a_resumed_acceptance_does_not_repeat_settled_steps_and_ends_the_same(after):
     fault = FAULTS["leaf"](TREE)
     whole, launched = with_a_slow_leaf()
     history = whole.executions[:after]
@@ -256,7 +256,7 @@ def test_what_was_settled_before_it_was_killed_is_not_run_again(after):
     assert verdicts(again) == verdicts(whole)
 
 
-def test_pairs_that_nobody_could_measure_leave_the_fabric_unknown_and_say_why():
+def test_an_acceptance_whose_pairs_cannot_run_leaves_the_fabric_unknown_with_the_reason():
     view, _ = accepted(TREE, inapplicable=TREE.nodes)
     (part,) = view.assessment.parts
     assert (part.judgement, part.code) == (Judgement.UNKNOWN, "NOT-MEASURED")
@@ -265,14 +265,14 @@ def test_pairs_that_nobody_could_measure_leave_the_fabric_unknown_and_say_why():
     assert len(view.assessment.named(Judgement.HEALTHY)) == 12
 
 
-def test_a_node_that_met_nobody_across_the_fabric_is_unknown():
+def test_a_node_without_a_pair_test_across_the_fabric_is_unknown():
     alone = TREE.nodes[3]
     view, _ = accepted(TREE, inapplicable=[alone])
     assert view.assessment.named(Judgement.UNKNOWN) == (alone,)
     assert view.assessment.judgement is Judgement.UNKNOWN
 
 
-def test_who_is_fit_by_then_still_crosses_all_that_it_can():
+def test_the_fit_nodes_still_cross_all_uplinks_that_they_can_reach():
     """A spine's leaves lose most of their nodes: the plan alone would leave uplinks uncrossed."""
     whole = planned(RAILS, ABLE)
     for fit in (set(RAILS.nodes[2:10]), set(RAILS.nodes[::3]), set(RAILS.nodes[:5])):
@@ -312,7 +312,7 @@ def test_a_program_that_the_suite_runs_just_so_is_judged_by_itself_in_either_pha
     assert learned(view) == learned(without)
 
 
-def test_a_program_is_told_the_same_in_either_phase():
+def test_a_program_gets_the_same_parameters_in_both_phases():
     """What tells its measurements apart is the plan's, and no program's."""
     same = replace(SUITE, benchmarks=(*SUITE.benchmarks, entry("pair", groups="pairs", rounds=3)))
     whole = planned(TREE, suite=same)

@@ -64,7 +64,7 @@ def test_like_rails_alone_leave_the_upper_tier_untested_and_pairs_across_rails_c
     assert {hop_round.shift for hop_round in more} - {0}
 
 
-def test_like_rails_come_first_and_suffice_where_they_cross_all():
+def test_pairs_on_the_same_rail_come_first_and_suffice_if_they_cross_all_links():
     tree = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=4, cores=4, rails=2)
     fabric = tree.fabric()
     rounds = quick_rounds(fabric, fabric.nodes)
@@ -87,7 +87,7 @@ def test_a_switch_without_nodes_below_is_out_of_reach_and_costs_no_round():
     assert not Reach(fabric, fabric.nodes, across=True).has(links[-1])
 
 
-def test_reach_is_what_any_pair_may_cross():
+def test_reach_has_each_link_that_some_pair_may_cross():
     everybody = coverage(RAILS, [], RAILS.nodes)
     alike, any_rails = (Reach(RAILS, RAILS.nodes, across=across) for across in (False, True))
     for link, chance in zip(RAILS.links, everybody.link_chance, strict=True):
@@ -103,7 +103,7 @@ def test_reach_is_what_any_pair_may_cross():
     ],
     ids=["rails", "pods"],
 )
-def test_where_routes_are_known_each_link_is_crossed_that_any_route_leads_over(tree):
+def test_with_known_routes_covering_pairs_cross_each_link_on_any_route(tree):
     fabric = statically_routed(tree.fabric())
     rounds = quick_rounds(fabric, fabric.nodes)
     crossed = coverage(fabric, [*rounds, *covering_rounds(fabric, fabric.nodes, rounds)])
@@ -116,7 +116,7 @@ def test_where_routes_are_known_each_link_is_crossed_that_any_route_leads_over(t
     assert set(crossed.links(ASSURED)) == routed
 
 
-def test_where_routes_are_known_a_link_is_crossed_by_those_whose_route_leads_over_it():
+def test_with_known_routes_a_link_counts_as_crossed_if_a_route_of_a_pair_leads_over_it():
     fabric = statically_routed(RAILS)
     rounds = quick_rounds(fabric, fabric.nodes)
     more = [*rounds, *covering_rounds(fabric, fabric.nodes, rounds)]
@@ -159,7 +159,7 @@ def test_a_program_that_cannot_cross_rails_is_asked_for_like_rails_only():
     assert crossed_upper(RAILS, planned_rounds(unable, RAILS)) == (0, 16)
 
 
-def test_a_step_across_rails_tells_its_program_which_and_is_of_the_same_workload():
+def test_a_step_across_rails_gives_its_program_the_shift_and_keeps_its_workload():
     able = plan_of(RAILS, ABLE)
     machine = CampaignMachine(able, retries=0)
     launches = [command for command in machine.start(0.0) if isinstance(command, Launch)]
@@ -223,7 +223,7 @@ def test_a_bad_cable_above_the_spines_is_found_by_pairs_across_rails(number):
     assert view.assessment.named(Judgement.DEFECTIVE) == ()
 
 
-def test_where_a_program_fails_across_rails_nothing_is_said_of_like_rails():
+def test_devices_on_different_rails_give_a_pair_test_across_rails():
     devices = [device_across(1), "mlx5_0-mlx5_0"]
     a, b = RAILS.nodes[:2]
     assert Rails.from_devices(RAILS, devices).pair_test((a, b), device_across(1)) == PairTest(
@@ -235,7 +235,7 @@ def test_where_a_program_fails_across_rails_nothing_is_said_of_like_rails():
     assert device_across(0) == ""
 
 
-def test_what_was_measured_says_what_was_crossed():
+def test_coverage_of_a_measured_flow_has_its_nics_but_no_link_above_the_leaf():
     a, b = (RAILS.nic(*rail_nic) for rail_nic in rail_nics_on(*RAILS.nodes[:2], "0"))
     found = coverage_of(RAILS, [(a, b)])
     assert found.nics == {a.id, b.id}

@@ -75,7 +75,7 @@ told_values = st.one_of(st.integers(0, 100).map(float), st.just(math.nan), st.ju
     st.lists(st.tuples(st.integers(0, 3), quarters, told_values), max_size=60),
     st.sampled_from([1.0, 2.0, 15.0]),
 )
-def test_the_grid_is_what_a_loop_makes_point_by_point(told, step_s):
+def test_resampling_gives_what_a_loop_over_the_points_gives(told, step_s):
     grid = Grid(start=0.0, step_s=step_s, points=int(90 / step_s))
     np.testing.assert_array_equal(resample(samples(*told), 4, grid), naive(told, 4, grid))
 
@@ -102,17 +102,17 @@ def test_a_series_that_ends_is_not_carried_on():
     assert (row[:10] == 7).all()
 
 
-def test_what_was_told_twice_or_late_changes_nothing():
+def test_samples_that_come_twice_or_late_change_nothing():
     told = [(0, float(time), float(time)) for time in range(40)]
     mixed = [told[i] for i in np.random.default_rng(1).permutation(40)] + told[5:20]
     np.testing.assert_array_equal(on_seconds(*mixed), on_seconds(*told))
 
 
-def test_of_two_values_for_one_moment_the_one_that_was_told_last_counts():
+def test_the_last_reported_of_two_values_for_one_moment_counts():
     assert on_seconds((0, 3, 1.0), (0, 3, 2.0))[3] == 2
 
 
-def test_what_is_not_a_number_was_never_sampled():
+def test_samples_that_are_no_numbers_are_ignored():
     row = on_seconds((0, 0, 1.0), (0, 1, math.nan), (0, 2, math.inf), (0, 3, 1e39), (0, 4, 5.0))
     assert row[:5].tolist() == [1, 1, 1, 5, 5]
 
@@ -148,7 +148,7 @@ def test_of_metrics_sampled_at_different_steps_the_coarsest_makes_the_grid():
     assert math.isnan(step_of([samples((0, 1.0, 1.0))]))
 
 
-def test_a_metric_that_nobody_reports_is_unknown_everywhere():
+def test_a_metric_without_samples_is_unknown_everywhere():
     telemetry = align({}, [DUTY], ["n0", "n1"], Grid(start=0.0, step_s=1.0, points=5))
     assert np.isnan(telemetry.series("gpu_duty")).all()
 
@@ -169,7 +169,7 @@ def naive_rates(told, gap_s):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), quarters, told_values), max_size=40))
-def test_rates_of_counters_are_what_a_loop_makes_of_them(told):
+def test_rates_of_counters_are_those_of_a_loop(told):
     found = rates(samples(*told))
     made = list(zip(found.rows.tolist(), found.times.tolist(), found.values.tolist(), strict=True))
     assert made == naive_rates(told, 15.0)

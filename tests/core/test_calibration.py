@@ -139,7 +139,7 @@ def test_stalls_that_a_metric_is_said_to_show_are_found(kind):
 
 
 @pytest.mark.parametrize("kind", ["two modes", "warm-up"])
-def test_what_only_the_typical_step_repeats_shows_in_it(kind):
+def test_a_loss_of_three_percent_shows_in_metrics_whose_typical_step_is_repeatable(kind):
     """Half a percent and less is what the typical steps of these nodes scatter by."""
     rng = np.random.default_rng(27)
     learned = learn(FLEETS[kind](rng, 64), own_alpha=True)
@@ -178,7 +178,7 @@ def left(losses, rate):
 
 
 @pytest.mark.parametrize(("n", "critical"), [(8, 2.221), (12, 2.55), (19, 2.854)])
-def test_one_bad_unit_of_few_is_told_at_the_published_critical_value(n, critical):
+def test_one_bad_unit_of_few_is_called_at_the_published_critical_value(n, critical):
     """Grubbs (1969), table 1, one-sided at 1 %: of all fleets, so n times less of all units. The
     others have so much of the rate that two are bad, or more."""
     even = stats.norm.isf(blom(n - 1))
@@ -193,9 +193,7 @@ def test_one_bad_unit_of_few_is_told_at_the_published_critical_value(n, critical
 
 
 @pytest.mark.parametrize(("deviation", "bad", "rest"), [(4.0, 1, 7), (4.0, 2, 6), (6.0, 3, 5)])
-def test_how_many_units_chance_puts_so_far_off_is_what_the_multivariate_t_says(
-    deviation, bad, rest
-):
+def test_the_chance_of_a_wrong_call_agrees_with_the_multivariate_t(deviation, bad, rest):
     shared = 1 / (rest + 1)  # all are held against the same mean
     shape = (1 - shared) * np.eye(bad) + shared
     together = stats.multivariate_t(np.zeros(bad), shape, df=rest - 1)
@@ -256,13 +254,13 @@ def test_a_metric_that_cannot_carry_alpha_says_how_many_repeats_it_takes():
     assert apart.repeats == 0
 
 
-def test_where_no_useful_loss_shows_nobody_is_judged_and_it_says_so():
+def test_learning_is_refused_if_no_useful_loss_would_show():
     rng = np.random.default_rng(18)
     learned = learn([np.array([v]) for v in rng.uniform(20, 100, 30)])
     assert learned.refusal
 
 
-def test_who_wants_to_see_large_losses_only_is_not_told_that_smaller_ones_hide():
+def test_a_limit_for_large_losses_only_is_accepted_although_smaller_ones_hide():
     learned = learn(noisy(np.random.default_rng(0), 12), alpha=0.5, tail=0.5)
     assert (learned.alpha, learned.refusal) == (0.5, "")
     assert learned.shows == pytest.approx(0.5, abs=0.01)
@@ -293,7 +291,7 @@ def test_of_fewer_than_eight_healthy_nodes_none_is_called_and_a_very_slow_one_is
     assert np.mean([called(samples, learn(samples))[0] for samples in slow]) > 0.7
 
 
-def test_what_few_nodes_cannot_tell_from_chance_is_in_doubt():
+def test_a_loss_that_few_nodes_cannot_tell_from_chance_is_in_doubt():
     samples = noisy(np.random.default_rng(20), 6, between=0.03)
     few, enough = learn(samples), learn(noisy(np.random.default_rng(20), 8, between=0.03))
     assert (few.doubt_alpha, enough.doubt_alpha) == (0.95, None)
@@ -363,7 +361,7 @@ def test_odd_units_do_not_hide_each_other():
 
 
 @pytest.mark.parametrize(("levels", "two"), [([0.0, 1.0], True), ([0.0, 0.5, 1.0], False)])
-def test_two_groups_are_told_from_a_scatter(levels, two):
+def test_two_groups_differ_from_mere_scatter(levels, two):
     rng = np.random.default_rng(23)
     assert has_two_levels(np.repeat(levels, 20) + rng.normal(0, 0.02, 20 * len(levels))) is two
     assert not has_two_levels(rng.normal(0, 1, 40))

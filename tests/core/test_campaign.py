@@ -129,7 +129,7 @@ def run_well(world: World) -> World:
 EVERYTHING = [entry(name, repeats=2) for name in SPECS]
 
 
-def test_a_campaign_where_all_goes_well_measures_every_planned_step_once():
+def test_a_campaign_without_trouble_measures_every_planned_step_once():
     world = run_well(World(small_plan(5, EVERYTHING), retries=1))
     planned = [
         step.id
@@ -171,7 +171,7 @@ def where_run(world: World, node: str) -> list[str]:
     ]
 
 
-def test_a_defective_node_runs_all_single_node_benchmarks_and_meets_nobody():
+def test_a_defective_node_runs_all_single_node_benchmarks_and_no_group():
     world = until_judged(World(small_plan(4, LEVELS), retries=0))
     assert where_run(world, "n2") == ["compute", "train"]
     world.judge(defective={"n2"})
@@ -297,7 +297,7 @@ def test_infrastructure_failures_are_tried_again_as_often_as_allowed_and_results
     assert [(r.attempt, r.final, r.ended) for r in world.records] == [(1, True, Ended.FAILED)]
 
 
-def test_a_step_nobody_answers_for_is_given_up_with_its_node():
+def test_a_step_that_never_reports_is_given_up_with_its_node():
     world = World(small_plan(2, [entry("compute", timeout_s=10.0, repeats=2)]), retries=0)
     silent = next(iter(world.running.values()))
     for _ in range(2):
@@ -323,7 +323,7 @@ def test_a_step_gets_the_time_in_which_others_kept_it_from_a_processor():
     assert [*world.machine.excluded] == ["n0"]
 
 
-def test_what_was_settled_before_is_not_run_again_and_what_was_lost_is():
+def test_a_resumed_campaign_repeats_lost_steps_and_no_settled_ones():
     plan = small_plan(3, [entry("compute"), entry("train")])
     world = World(plan, retries=0)
     world.measure(next(iter(world.running.values())))
@@ -350,7 +350,7 @@ def test_a_node_that_is_absent_takes_no_part():
 # --- whose fault is it that nobody answers? ------------------------------------------------
 
 
-def test_a_driver_that_was_stopped_past_every_limit_blames_nobody():
+def test_a_driver_that_was_suspended_past_every_limit_loses_no_node():
     """And what it finds when it looks again counts."""
     world = World(small_plan(50, [entry("compute", timeout_s=10.0)]), retries=0)
     world.look_until(9.0)
@@ -407,7 +407,7 @@ def test_when_most_nodes_fall_silent_at_once_the_fault_is_ours(nodes, silent, ha
         assert '"its agent is silent"' in world.halted
 
 
-def test_nodes_that_are_lost_one_after_the_other_are_lost_until_nobody_is_left():
+def test_nodes_lost_one_by_one_stay_lost_and_the_campaign_halts_once_none_is_left():
     world = World(small_plan(4, [entry("compute", timeout_s=1000.0)]), retries=0)
     for i in range(3):
         world.look_until(200.0 * (i + 1))
@@ -427,7 +427,7 @@ def test_an_executor_that_says_nothing_any_more_costs_no_node():
     assert "no word of compute 30 s past its limit" in world.halted
 
 
-def test_a_group_of_which_nobody_says_a_word_is_lost_whole_for_its_program_may_still_run_there():
+def test_all_nodes_of_a_silent_group_are_lost_because_its_program_may_still_run():
     world = World(small_plan(6, [entry("pair", timeout_s=10.0)]), retries=0)
     (silent, *others) = world.running.values()
     for launch in others:
@@ -459,7 +459,7 @@ def pairs_of(launches):
     return {frozenset(launch.step.participants) for launch in launches}
 
 
-def test_whom_a_lost_node_leaves_behind_meets_another_as_far_away():
+def test_the_partner_of_a_lost_node_is_paired_with_another_node_as_far_away():
     fabric = small_fabric(8, per_leaf=4)
     plan = small_plan(8, [entry("pair", groups="quick")], fabric)
     world = World(plan, retries=0)
@@ -534,7 +534,7 @@ def test_the_estimate_counts_that_pairs_wait_for_their_cables(spines, non_blocki
     assert (turns == max(rounds.values())) == non_blocking
 
 
-def test_what_the_results_ask_for_follows_in_the_same_phase_and_survives_a_resume():
+def test_follow_up_steps_run_in_the_same_phase_and_survive_a_resume():
     entries = [entry("pair", groups="quick"), entry("train_together")]
     plan = small_plan(4, entries, small_fabric(4), stop_early=True)
     first = World(plan, retries=0)
@@ -589,7 +589,9 @@ suites = st.lists(
     parallel_nodes=st.sampled_from([None, 1, 2, 3]),
 )
 @settings(max_examples=150)
-def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retries, parallel_nodes):
+def test_a_campaign_ends_and_keeps_its_rules_under_any_faults(
+    data, count, suite, retries, parallel_nodes
+):
     plan = small_plan(count, suite, small_fabric(count))
     world = World(plan, retries=retries, parallel_nodes=parallel_nodes)
     let_much_go_wrong(data, world)
@@ -680,7 +682,7 @@ def names_of(plan) -> list[str]:
 @pytest.mark.long
 @given(data=st.data(), count=st.integers(2, 5), suite=suites, retries=st.integers(0, 2))
 @settings(max_examples=100)
-def test_told_again_from_its_record_a_machine_commands_the_same(data, count, suite, retries):
+def test_a_machine_replayed_from_its_record_gives_the_same_commands(data, count, suite, retries):
     plan = small_plan(count, suite, small_fabric(count))
     world = World(plan, retries=retries, parallel_nodes=3, absent={"n1": "cannot be reached"})
     let_much_go_wrong(data, world)

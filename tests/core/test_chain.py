@@ -38,7 +38,7 @@ def giving(
     )
 
 
-def test_a_rule_is_asked_once_what_it_needs_was_concluded():
+def test_a_rule_fires_once_the_facts_that_it_needs_are_concluded():
     dead = giving(FactKind.UNREACHABLE, Collector.REACH)
     silent = giving(FactKind.SILENT, FactKind.UNREACHABLE)
     reasoning = reason(evidence(Collector.REACH), [silent, dead])
@@ -46,7 +46,7 @@ def test_a_rule_is_asked_once_what_it_needs_was_concluded():
     assert reasoning.unmet == {}
 
 
-def test_a_rule_without_its_evidence_is_not_asked_and_says_what_it_lacked():
+def test_a_rule_without_its_evidence_does_not_fire_and_names_what_it_lacks():
     reasoning = reason(evidence(), [giving(FactKind.DIED, Collector.EXITS, Collector.REACH)])
     assert reasoning.facts == ()
     assert reasoning.unmet == {"died": ("exits", "reach")}
@@ -69,7 +69,7 @@ def test_rules_that_feed_each_other_come_to_an_end():
     assert next(rounds) < DEPTH
 
 
-def test_a_rule_that_gives_what_it_does_not_declare_is_a_mistake():
+def test_a_rule_that_gives_an_undeclared_fact_is_refused():
     rule = InferenceRule(
         name="liar",
         needs=frozenset({Collector.REACH}),

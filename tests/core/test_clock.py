@@ -109,7 +109,7 @@ def test_a_time_service_that_slews_and_a_suspend_raise_no_doubt(machine):
         (FAR_S + DAY_S, 0.0, True),  # nothing tells this from the one before
     ],
 )
-def test_after_a_restart_only_the_wall_clock_tells_how_long_it_took(
+def test_after_a_restart_an_implausible_wall_clock_is_doubted_until_it_settles(
     machine, away_s, off_s, is_doubted
 ):
     machine.restart(away_s)
@@ -121,7 +121,7 @@ def test_after_a_restart_only_the_wall_clock_tells_how_long_it_took(
         assert not machine.later(SETTLED_S).turn().doubt
 
 
-def test_who_only_asks_long_after_the_last_turn_and_a_restart_believes_it_until_a_turn_doubts_it(
+def test_a_mere_reader_believes_the_clock_after_a_long_absence_until_a_turn_doubts_it(
     machine,
 ):
     machine.restart(30 * DAY_S)
@@ -131,7 +131,7 @@ def test_who_only_asks_long_after_the_last_turn_and_a_restart_believes_it_until_
     assert tell_time(machine.kept, machine.reading(), is_kept=False).doubt
 
 
-def test_what_was_kept_while_the_clock_was_wrong_was_kept_by_the_last_turn(machine):
+def test_records_of_a_wrong_clock_are_redated_to_the_last_turn_before_it_healed(machine):
     machine.off_s = YEAR_S
     for _ in range(62):
         machine.later(60).turn()
@@ -182,7 +182,7 @@ def test_however_a_clock_jumped_dates_keep_their_order_and_are_right_once_it_is(
         assert at == pytest.approx(true, abs=TOLERANCE_S)
 
 
-def test_what_was_kept_in_a_doubt_after_a_restart_is_dated_by_the_clock_that_is_believed_then():
+def test_records_made_in_doubt_after_a_restart_are_redated_by_the_clock_that_settles():
     machine = Machine()
     machine.turn()
     machine.restart(30 * DAY_S)
@@ -231,7 +231,7 @@ def times(value, name=""):
         yield value
 
 
-def test_no_time_of_a_life_stays_later_than_now_whatever_it_is_called():
+def test_healing_leaves_no_time_of_a_life_in_the_future():
     life = made(Life, NOW + YEAR_S)
     assert len(list(times(life))) >= 14
     healed = Dating(now=NOW, before=NOW - 60).heal(life)
@@ -244,7 +244,7 @@ def test_a_life_without_such_a_time_is_the_same_object():
     assert Dating(now=NOW, before=NOW - 60).heal(life) is life
 
 
-def test_what_is_told_with_a_later_date_is_bad_news_of_now_and_no_good_news():
+def test_an_event_dated_in_the_future_counts_now_if_bad_and_proves_nothing_if_good():
     dating = Dating(now=NOW, before=NOW - 60)
     healthy = Concluded(judgement=Judgement.HEALTHY, proof=Proof.FULL, is_fit=True)
     defective = Concluded(judgement=Judgement.DEFECTIVE, code="X")
@@ -261,7 +261,7 @@ def test_what_is_told_with_a_later_date_is_bad_news_of_now_and_no_good_news():
         assert dating.date_event(replace(event, at=NOW - 5)).at == NOW - 5
 
 
-def test_an_incident_without_an_end_is_open_now_whatever_its_date():
+def test_an_incident_without_an_end_is_open_now_even_if_it_begins_later():
     goes_on = Incident(node="n1", category="gpu", start=NOW + DAY_S)
     columns = IncidentColumns.from_incidents(
         [goes_on, replace(goes_on, node="n2", end=NOW + YEAR_S)]

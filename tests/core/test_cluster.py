@@ -95,7 +95,7 @@ def test_a_subset_finds_its_coverage_of_the_defects_that_would_strike(benchmarks
 
 
 @pytest.mark.parametrize("catch", [0.5, 0.1])
-def test_what_is_caught_is_the_coverage_times_the_catch(catch):
+def test_the_share_of_early_repairs_is_coverage_times_catch(catch):
     place = site(nodes=100, incident_repair_h=0.0, defect_repair_h=0.0, catch=catch)
     found = outcome(place, endless(100, count=5_000), Always(benchmarks=0b001))
     share = found.repaired_early / (found.repaired_early + found.incidents)
@@ -127,7 +127,7 @@ def test_incidents_get_more_frequent_with_each_of_their_category():
     assert known.chances_within([0], 10.0, 0.0, histories) == pytest.approx([1 - math.exp(-0.3)])
 
 
-def test_the_history_counts_what_happened_to_each_node():
+def test_rates_that_grow_with_incidents_cause_more_incidents():
     """With rates that grow, more incidents happen than without; so they were counted."""
     place = site(nodes=200)
     steady = outcome(place, endless(200), None, 0, category())
@@ -148,7 +148,7 @@ def policies() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", policies())
-def test_where_nothing_is_caught_every_policy_has_the_incidents_of_absence(name):
+def test_without_any_catch_every_policy_has_exactly_the_incidents_of_absence(name):
     """Not about as many: the same ones, because fate does not ask what nodes do."""
     growing = category(worse_by=1.5, at_worst=8)
     place, jobs = site(nodes=60, spares=4, catch=0.0), endless(60, size=3)
@@ -160,7 +160,7 @@ def test_where_nothing_is_caught_every_policy_has_the_incidents_of_absence(name)
 
 
 @pytest.mark.parametrize("name", policies())
-def test_nobody_does_better_than_who_knows_all(name):
+def test_no_policy_beats_the_ideal_one(name):
     growing = category(worse_by=1.5, at_worst=8)
     place, jobs = site(nodes=60, spares=4), endless(60, size=3)
     best = outcome(place, jobs, Ideal(), 0, growing)
@@ -183,7 +183,7 @@ def test_the_same_seed_gives_the_same_outcome_and_another_does_not():
 JOB = [TracedJob(arrival_h=0.0, nodes=1, duration_h=20.0)]
 
 
-def test_a_job_goes_on_where_it_stopped_on_another_node():
+def test_a_job_continues_on_another_node_with_its_progress():
     found = run(site(nodes=2), JOB, recorded(("n0", 5.0)), Absence())
     assert (found.incidents, found.hits) == (1, 1)
     assert found.finished_h.tolist() == [20.0]
@@ -196,7 +196,7 @@ def test_a_job_goes_back_to_its_last_checkpoint():
     assert_books_balance(found, JOB)
 
 
-def test_a_job_waits_for_the_repair_where_nothing_replaces_its_node():
+def test_a_job_without_a_replacement_node_waits_for_the_repair():
     place = site(nodes=1, incident_repair_h=10.0)
     found = run(place, JOB, recorded(("n0", 5.0), nodes=1), Absence())
     assert found.finished_h[0] - 20 == pytest.approx(found.repair_h)
@@ -211,7 +211,7 @@ def test_a_found_defect_never_becomes_an_incident_and_the_job_starts_after_its_t
     assert (blind.repaired_early, blind.incidents) == (0, 1)
 
 
-def test_a_policy_is_told_since_when_a_node_is_back_and_how_long_it_served_before():
+def test_a_policy_gets_the_time_since_return_and_the_service_before_it():
     class Spy(Absence):
         def choose(self, nodes, hours, now_h, histories):
             told.append((now_h, float(histories.in_service_h[0]), float(histories.served_h[0])))
@@ -238,7 +238,7 @@ def test_spares_start_no_job_but_replace_nodes():
     assert found.finished_h.tolist() == [10.0, 10.0, 20.0]
 
 
-def test_a_job_larger_than_the_cluster_is_told_and_holds_nobody_up():
+def test_a_job_larger_than_the_cluster_is_counted_and_delays_no_other():
     jobs = [
         TracedJob(arrival_h=0.0, nodes=3, duration_h=1.0),
         TracedJob(arrival_h=0.0, nodes=2, duration_h=1.0),
@@ -265,7 +265,7 @@ def test_first_come_first_served():
 
 @settings(max_examples=80, deadline=None)
 @given(sites(0.0), JOBS, MTBI_H, st.sampled_from([*policies(), "ideal"]), st.integers(0, 5))
-def test_the_books_balance_whatever_is_asked_for(place, jobs, mtbi_h, name, seed):
+def test_the_books_balance_for_any_job_load_and_policy(place, jobs, mtbi_h, name, seed):
     policy = {**policies(), "ideal": Ideal()}[name]
     growing = category(mtbi_h=mtbi_h, worse_by=2.0, at_worst=4.0)
     found = outcome(place, jobs, policy, seed, growing)

@@ -67,7 +67,7 @@ def test_no_number_of_a_change_is_cut_on_a_narrow_terminal():
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_no_name_of_what_was_learned_is_broken_on_a_narrow_terminal():
+def test_a_narrow_terminal_breaks_no_name_of_a_learned_criterion():
     facts = {"healthy": 2000, "units": 2048, "proposed_alpha": 0.974, "shows": 0.051}
     learned = [criterion("train_transformer", **facts, stalls=0.02, unit="TFLOP/s")]
     console = Console(width=80, file=io.StringIO())
@@ -101,7 +101,7 @@ def test_nothing_moved_between_equal_criteria_of_different_dates():
         ("from_repeats", True),
     ],
 )
-def test_whatever_moves_is_named_with_both_values(what, value):
+def test_each_moved_aspect_of_a_criterion_is_listed_with_both_values(what, value):
     before = criterion()
     (change,) = criterion_changes(criteria(before), criteria(replace(before, **{what: value})))
     (move,) = change.moves
@@ -135,7 +135,7 @@ def test_another_version_is_another_criterion():
     ]
 
 
-def test_the_farthest_moved_comes_first_and_what_came_or_went_before_it():
+def test_changes_of_criteria_list_gone_then_new_then_the_largest_move_first():
     names = ("near", "far", "gone")
     before = criteria(*(criterion(name) for name in names))
     after = criteria(
@@ -172,7 +172,7 @@ def assessment(**said: Judgement) -> Assessment:
     )
 
 
-def test_only_those_who_are_judged_otherwise_have_changed():
+def test_only_nodes_whose_verdict_differs_are_listed_as_changed():
     before = assessment(a=HEALTHY, b=HEALTHY, c=UNKNOWN)
     after = assessment(b=DEFECTIVE, c=UNKNOWN, a=HEALTHY)
     (node,) = node_changes(before, after)

@@ -51,7 +51,7 @@ networks = st.integers(1, 5).flatmap(
 
 
 @given(networks)
-def test_flows_get_what_drop_by_drop_they_would(network):
+def test_fair_shares_agree_with_a_naive_fill_in_small_drops(network):
     flows, carried = network
     ways, wanted = [way for way, _ in flows], [limit for _, limit in flows]
     carried = dict(enumerate(carried))
@@ -65,7 +65,7 @@ def test_equals_on_one_cable_get_equal_shares(count):
     assert rates == pytest.approx([1 / count] * count)
 
 
-def test_what_a_slow_flow_leaves_the_others_take():
+def test_bandwidth_that_a_slow_flow_leaves_goes_to_the_other_flows():
     """Two cables in a row, a long flow over both: a share of each, the rest to whoever is there."""
     ways = [["a", "b"], ["a"], ["b"], ["b"]]
     rates = max_min_rates(ways, [9.0] * 4, {"a": 1.0, "b": 1.0})
@@ -96,7 +96,7 @@ def test_many_senders_to_one_node_share_its_nic():
     assert forth == pytest.approx([20.0] * 3)
 
 
-def test_a_fault_slows_as_much_where_nobody_shares():
+def test_a_fault_slows_pairs_that_share_no_cable_as_much_together_as_alone():
     fault = Fault(kind="", part=Part("node", "node00001"), loss=0.25)
     network = SimulatedNetwork(fabric=TREE, noise=0, gbytes_s=1, faults=(fault,))
     pairs = [("node00001", "node00002"), ("node00003", "node00004")]

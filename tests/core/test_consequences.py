@@ -84,7 +84,7 @@ class Naive:
 
 
 @given(before=TOLD, told=TOLD)
-def test_what_follows_from_many_events_is_what_follows_from_one_after_the_other(before, told):
+def test_many_events_at_once_have_the_consequences_of_one_after_the_other(before, told):
     naive = Naive()
     for event, at in before:
         naive.tell(event, at)

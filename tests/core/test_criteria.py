@@ -33,7 +33,7 @@ def fleet(rng, sizes_and_levels, m=16):
 
 @given(fleets, tails)
 @settings(max_examples=150)
-def test_settling_keeps_whom_the_plain_algorithm_keeps(samples, tail):
+def test_settling_keeps_the_units_that_the_plain_algorithm_keeps(samples, tail):
     votes = np.arange(len(samples))
     healthy = criteria.settle(Bundle.from_samples(arrays(samples)), votes, alpha=0.7903, tail=tail)
     if not healthy.refusal.startswith("learning"):
@@ -52,7 +52,7 @@ def test_settling_from_another_start_is_the_plain_algorithm_from_there(samples, 
         assert list(healthy.kept) == naive_settle(samples, 0.7903, tail, start)
 
 
-def test_a_day_more_sets_out_from_what_was_learned(monkeypatch):
+def test_learning_with_one_more_day_starts_from_the_units_that_were_healthy(monkeypatch):
     """The first look is at the healthy of before: one round, and the same criterion."""
     rng = np.random.default_rng(9)
     before = learn(fleet(rng, [(70, 100.0), (50, 92.0)]))
@@ -96,13 +96,13 @@ def test_a_faster_node_is_unusual_but_not_defective():
 
 
 @pytest.mark.parametrize("own_alpha", [False, True])
-def test_where_all_are_equal_equal_is_healthy_and_one_less_is_not(own_alpha):
+def test_with_equal_samples_an_equal_one_passes_and_a_lower_one_fails(own_alpha):
     samples = [np.array([8.0])] * 40 + [np.array([7.0])]
     learned = learn(samples, own_alpha=own_alpha)
     assert passes(samples, learned) == [True] * 40 + [False]
 
 
-def test_what_should_be_the_same_has_a_limit_of_its_own():
+def test_a_metric_that_must_not_vary_has_a_limit_of_its_own():
     """A channel that is computed wrongly may move the loss by half a percent."""
     rng = np.random.default_rng(6)
     samples = [np.array([6.9 * rng.normal(1, 1e-5)]) for _ in range(40)] + [np.array([6.86])]
@@ -111,7 +111,7 @@ def test_what_should_be_the_same_has_a_limit_of_its_own():
     assert passes(samples, learned)[-2:] == [True, False]
 
 
-def test_of_what_should_be_the_same_a_change_in_either_direction_is_a_defect():
+def test_a_metric_that_must_not_vary_fails_in_either_direction():
     """The loss after ten steps from one seed: a node that computes wrong may well end lower."""
     rng = np.random.default_rng(5)
     samples = fleet(rng, [(40, 6.9), (1, 6.3), (1, 7.6)], m=1)
@@ -164,7 +164,7 @@ def test_as_long_as_most_are_well_the_criterion_is_theirs(share, loss):
 
 
 @pytest.mark.parametrize("loss", [0.06, 0.1, 0.2])
-def test_when_half_of_the_fleet_is_bad_nobody_can_tell_and_it_says_so(loss):
+def test_learning_is_refused_if_half_of_the_fleet_is_bad(loss):
     samples = fleet(np.random.default_rng(9), [(30, 100.0), (30, 100.0 * (1 - loss))])
     learned = learn(samples)
     assert "there is no majority to learn from" in learned.refusal
@@ -178,7 +178,7 @@ def test_when_half_of_the_fleet_is_bad_nobody_can_tell_and_it_says_so(loss):
         ([(1, 100.0)], "1 of the 3 units"),
     ],
 )
-def test_what_cannot_be_learned_is_said(shape, sentence):
+def test_a_refusal_to_learn_states_its_reason(shape, sentence):
     samples = fleet(np.random.default_rng(5), shape)
     learned = learn(samples)
     assert sentence in learned.refusal
@@ -226,7 +226,7 @@ def test_a_stricter_alpha_is_applied_only_on_request_and_a_looser_one_unless_for
     assert learn(tight[:2], own_alpha=True).proposed_alpha is None
 
 
-def test_a_sample_with_several_voices_is_heard_so_often_and_agrees_with_itself_for_nothing():
+def test_a_sample_counts_once_per_vote_and_proves_no_repeatability_by_agreeing_with_itself():
     samples = [np.array([v]) for v in (100.0, 98.0, 50.0)]
     voices = [0, 0, 0, 1, 2, 2]
     learned = criteria.learn(
@@ -249,7 +249,7 @@ def test_a_sample_with_several_voices_is_heard_so_often_and_agrees_with_itself_f
         (20_000, 2, 0.0, 0.5),
     ],
 )
-def test_one_slow_step_of_very_many_weighs_what_the_definition_says(
+def test_one_slow_step_among_very_many_weighs_as_the_definition_says(
     steps, times_slower, tail, similarity
 ):
     steady, one_slow_step = np.full(steps, 10.0), np.full(steps, 10.0)
@@ -266,7 +266,7 @@ def test_one_slow_step_of_very_many_weighs_what_the_definition_says(
 
 @pytest.mark.parametrize("bad", [[], [1.0, np.nan], [np.inf], [1.0, 0.0], [-1.0]])
 @pytest.mark.parametrize("direction", ["higher", "lower"])
-def test_of_samples_that_cannot_be_compared_it_says_which_and_of_what(bad, direction):
+def test_samples_that_cannot_be_compared_are_refused_with_their_unit_and_workload(bad, direction):
     metric = MetricSpec(name="tflops", unit="TFLOP/s", direction=direction)
     for good in (np.ones(len(bad)), np.ones(7)):  # as a matrix, and one by one
         samples = [good, np.array(bad), good]

@@ -89,7 +89,7 @@ def codes(assessment: Assessment) -> dict[str, str]:
     return {node.node: node.code for node in assessment.nodes}
 
 
-def test_where_nothing_is_damaged_nothing_changes():
+def test_an_assessment_without_damaged_records_stays_as_it_is():
     whole = assessed()
     assert leave_out_damaged(whole, []) is whole
 
@@ -124,7 +124,7 @@ def test_a_damaged_group_leaves_the_path_between_its_nodes_unknown_and_the_nodes
 
 
 @pytest.mark.parametrize("is_in_a_batch_verdict", [False, True])
-def test_what_was_found_to_be_bad_stays_bad(is_in_a_batch_verdict):
+def test_a_defect_found_stays_a_defect_though_other_records_are_damaged(is_in_a_batch_verdict):
     bad = verdict(GEMM, "n2", Judgement.DEFECTIVE, "GEMM.SPEED")
     unsure = verdict(GEMM, "n1", Judgement.UNKNOWN, "UNSTABLE")
     whole = assessed(bad, unsure, bad="n2")
@@ -141,7 +141,7 @@ def test_what_was_found_to_be_bad_stays_bad(is_in_a_batch_verdict):
         assert len(left.batch_verdicts[0]) == 3
 
 
-def test_a_step_says_who_it_was_only_where_all_that_it_says_fits_the_plan():
+def test_a_damaged_step_names_its_nodes_only_if_all_its_fields_fit_the_plan():
     entries = tuple(
         PlannedEntry(
             workload=workload,

@@ -117,7 +117,7 @@ def test_together_all_nodes_of_a_job_run_the_same():
     assert (decision.longest_s, decision.node_seconds) == (10, 20)
 
 
-def test_what_was_just_passed_lets_a_job_start():
+def test_a_fresh_pass_lets_a_job_start_without_a_test():
     fresh = [[1, 1, 1], [1, 1, 0.5]]
     decision = decide(job(2), outlook([0.2, 0.04], fresh), EXACT, at=0)
     assert decision.action is Action.SKIP
@@ -125,7 +125,7 @@ def test_what_was_just_passed_lets_a_job_start():
 
 
 @pytest.mark.parametrize("search", ["greedy", "optimum"])
-def test_what_cannot_be_chosen_here_covers_what_it_found_where_it_was_passed(search):
+def test_a_pass_in_another_suite_covers_the_defects_that_it_finds(search):
     """ring and disk, which are in another suite, find 0.4 of the defects; gemm finds the rest."""
     policy = replace(EXACT, search=search)
     known = learn_detection(
@@ -144,7 +144,7 @@ def test_what_cannot_be_chosen_here_covers_what_it_found_where_it_was_passed(sea
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_what_takes_longer_than_it_is_expected_to_save_is_not_run(count):
+def test_a_test_that_takes_longer_than_it_is_expected_to_save_is_not_run(count):
     """60 s are at stake: gemm saves 0.6 p of that, 18 s, in 10 s; ring would save 9 s in 20 s."""
     hasty = JobAllocated(nodes=nodes(count), duration_s=120)
     even = outlook([1 - 0.5 ** (1 / count)] * count)
@@ -179,14 +179,14 @@ def test_however_it_is_searched_nothing_runs_that_costs_more_than_it_saves(searc
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_what_is_worth_its_time_on_an_idle_node_is_so_in_a_fleet_of_any_size(count):
+def test_a_test_worth_its_time_on_one_idle_node_is_worth_it_in_any_fleet(count):
     """As above, with 60 s at stake on each node."""
     brief = SelectionPolicy(prior=1e-12, category_prior=1e-12, horizon_h=120 / HOUR_S)
     idle = Tick(nodes=nodes(count))
     assert run(decide(idle, outlook([0.5] * count), brief, at=0)) == [("gemm", nodes(count))]
 
 
-def test_p0_of_a_job_is_where_an_incident_costs_what_the_suite_does():
+def test_p0_of_a_job_is_the_risk_at_which_an_incident_costs_as_much_as_the_suite():
     """The suite takes 130 s, an incident half of the job."""
     by_job = SelectionPolicy(p0="job")
     assert decide(job(1, 10), outlook([0.5]), by_job, at=0).p0 == pytest.approx(130 / 18_000)
@@ -197,14 +197,14 @@ def test_p0_of_a_job_is_where_an_incident_costs_what_the_suite_does():
     assert decide(short, outlook([0.99]), by_job, at=0).action is Action.SKIP
 
 
-def test_a_node_that_is_added_is_tested_with_everything_whatever_its_risk():
+def test_an_added_node_gets_every_test_even_without_risk():
     decision = decide(NodeAdded(nodes=("n1",)), outlook([0.0]), EXACT, at=0)
     assert decision.action is Action.VALIDATE
     assert {test.benchmark for test in decision.tests} == set(BENCHMARKS)
     assert (decision.p, decision.p0) == (1, 0)
 
 
-def test_after_an_upgrade_a_defect_is_presumed_and_what_was_measured_before_counts_for_nothing():
+def test_after_an_upgrade_a_defect_is_presumed_and_earlier_passes_do_not_count():
     seen = outlook([0.01, 0.01], fresh=np.ones((2, 3)))
     learned = FleetUpgraded(nodes=nodes(2), criteria="learned")
     decision = decide(learned, seen, EXACT, at=0)
@@ -253,7 +253,7 @@ def test_a_node_that_passed_nothing_is_presumed_defective_however_low_its_risk()
     assert run(decision)[:2] == [("gemm", ("n2",)), ("ring", ("n2",))]
 
 
-def test_a_policy_may_have_a_gate_run_what_is_not_worth_its_time_when_the_risk_is_too_high():
+def test_a_policy_may_make_a_gate_run_unprofitable_tests_if_the_risk_is_too_high():
     """As in the job of 120 s above: ring is not worth its time, and yet it lowers the risk."""
     hasty = JobAllocated(nodes=nodes(1), duration_s=120)
     anyway = replace(EXACT, above_p0="run")
@@ -279,7 +279,7 @@ def test_no_nodes_need_no_tests():
     assert (decision.action, decision.p, decision.drivers) == (Action.SKIP, 0, ())
 
 
-def test_a_risk_that_no_known_test_lowers_is_told_and_nothing_runs():
+def test_a_risk_that_no_test_lowers_is_stated_and_nothing_runs():
     blind = outlook([0.5], history=[Defect(tried=frozenset(BENCHMARKS))] * 50)
     decision = decide(job(1), blind, EXACT, at=0)
     assert decision.action is Action.SKIP
@@ -294,7 +294,7 @@ def test_a_job_without_a_duration_is_refused(seconds):
         JobAllocated(nodes=("n1",), duration_s=seconds)
 
 
-def test_where_history_knows_too_little_the_decision_says_so():
+def test_a_decision_states_what_it_assumed_if_the_history_is_too_short():
     def assumed(category, history):
         event = IncidentReported(nodes=("n1",), category=category)
         policy = SelectionPolicy(category_prior=5)
@@ -361,13 +361,13 @@ def test_a_decision_explains_itself_in_one_paragraph():
     )
 
 
-def test_a_decision_says_whose_rack_fares_far_worse_than_all():
+def test_a_decision_names_the_rack_that_fares_far_worse_than_the_fleet():
     noted = {"n1": "rack r2 has 2.4 times the incidents of all"}
     told = paragraph(decide(job(2), outlook([0.2, 0.01], noted=noted), EXACT, at=0))
     assert "come from n1 (95%, p = 0.2; rack r2 has 2.4 times the incidents of all), n2 (5%" in told
 
 
-def test_a_decision_to_skip_says_what_it_rests_on():
+def test_a_decision_to_skip_states_its_reasons_in_figures():
     fresh = np.full((64, 3), 0.8)
     decision = decide(job(64, 2), outlook([0.004] * 64, fresh), EXACT, at=0)
     assert paragraph(decision) == (
@@ -382,7 +382,7 @@ def test_a_decision_to_skip_says_what_it_rests_on():
     )
 
 
-def test_an_incident_is_told_as_one():
+def test_a_decision_after_an_incident_begins_with_the_incident():
     event = IncidentReported(nodes=("n7",), category="net")
     told = paragraph(decide(event, outlook([0.1]), EXACT, at=0))
     assert told.startswith(
@@ -391,7 +391,7 @@ def test_an_incident_is_told_as_one():
     )
 
 
-def test_many_nodes_that_are_likely_to_fail_are_not_told_as_one():
+def test_many_risky_nodes_give_the_chance_that_at_least_one_fails():
     """The product of the paper says 0.09 where 1,000 nodes leave a chance of 0.59."""
     decision = decide(job(1000), outlook([0.01] * 1000, np.full((1000, 3), 0.91)), EXACT, at=0)
     assert decision.remaining == pytest.approx(0.09, abs=1e-4)

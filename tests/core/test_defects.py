@@ -38,7 +38,7 @@ def defect(*found_by, category="", node="n1"):
     return Defect(node=node, category=category, found_by=some, tried=frozenset(RAN) - some)
 
 
-def test_what_a_campaign_finds_on_two_nodes_are_two_defects():
+def test_defects_of_two_nodes_in_one_campaign_count_as_two():
     both = [validated(1, "defective"), validated(1, "defective", "n2")]
     findings = found(1, "gemm") | found(1, "disk", "ring", node="n2")
     assert defects(both, findings, []) == [
@@ -47,7 +47,7 @@ def test_what_a_campaign_finds_on_two_nodes_are_two_defects():
     ]
 
 
-def test_what_is_found_until_the_node_is_healthy_again_is_one_defect():
+def test_findings_until_the_node_is_healthy_again_are_one_defect():
     times = {1: "defective", 2: "defective", 3: "healthy", 4: "defective"}
     history = [validated(hour, judgement) for hour, judgement in times.items()]
     findings = found(1, "gemm") | found(2, "ring") | found(4, "gemm")
@@ -79,7 +79,7 @@ def test_of_two_incidents_the_later_one_counts_and_those_of_other_nodes_never():
     assert only == defect("gemm", category="gpu")
 
 
-def test_what_is_found_about_one_incident_is_one_defect():
+def test_findings_about_one_incident_are_one_defect():
     times = {100: "defective", 101: "healthy", 102: "defective"}
     history = [validated(hour, judgement) for hour, judgement in times.items()]
     findings = found(100, "gemm") | found(102, "disk")
@@ -87,7 +87,7 @@ def test_what_is_found_about_one_incident_is_one_defect():
     assert only == defect("gemm", "disk", category="gpu")
 
 
-def test_an_incident_during_which_nothing_was_found_is_a_defect_that_nobody_finds():
+def test_an_incident_without_a_finding_is_a_defect_that_no_test_finds():
     (only,) = defects([validated(100, "healthy")], {}, [incident(99, "net", end=101)])
     assert only == defect(category="net")
 
@@ -107,7 +107,7 @@ def test_an_incident_was_missed_from_its_start_to_its_end_or_for_a_day(hour, end
     assert defects([validated(hour, "healthy")], {}, told) == [defect(category="gpu")] * missed
 
 
-def test_what_could_not_be_judged_neither_opens_nor_closes_a_defect():
+def test_results_without_a_verdict_neither_open_nor_close_a_defect():
     times = {1: "defective", 2: "unknown", 3: "defective", 4: "not-applicable"}
     history = [validated(hour, judgement) for hour, judgement in times.items()]
     findings = found(1, "gemm") | found(3, "ring")
@@ -139,7 +139,7 @@ stretches = st.lists(
 
 
 @given(results, stretches)
-def test_incidents_that_are_not_looked_at_would_have_told_nothing(measured, told):
+def test_incidents_far_from_any_result_change_no_defect(measured, told):
     def all_of(incidents, results):
         return incidents.select_nodes(results)
 

@@ -80,7 +80,7 @@ def test_reports_of_one_pair_name_both_its_ends():
     assert set(diagnosed(report("n0", "n2"), report("n2", "n0")).nodes) == {"n0", "n2"}
 
 
-def test_reports_of_many_pairs_name_nobody():
+def test_reports_by_many_pairs_name_no_node():
     diagnosis = diagnosed(report("n0", "n1"), report("n1", "n2"), report("n2", "n3"), alive=False)
     assert diagnosis.nodes == ()
     assert diagnosis.trouble is JobTrouble.FAILED
@@ -99,25 +99,25 @@ def test_a_rank_is_named_once_though_sources_name_its_node_differently():
     assert ranks_of(diagnosed(raised, elsewhere)) == [1]
 
 
-def test_what_half_of_the_ranks_say_at_once_names_nobody():
+def test_an_error_on_half_of_the_ranks_at_once_names_no_rank():
     facts = [fact(FactKind.APPLICATION_ERROR, rank, at=5.0) for rank in range(4)]
     assert diagnosed(*facts).culprits == ()
 
 
 @pytest.mark.parametrize("kind", [FactKind.MISMATCH, FactKind.SAME_ERROR, FactKind.BAD_LOSS])
-def test_what_the_program_did_wrong_blames_nobody_and_fails_the_job(kind: FactKind):
+def test_an_error_of_the_program_blames_no_node_and_fails_the_job(kind: FactKind):
     diagnosis = diagnosed(JobFact(kind=kind, whom=Whom(), evidence=""), fact(FactKind.ABSENT, 3))
     assert (diagnosis.nodes, diagnosis.is_nobodys) == ((), True)
     assert diagnosis.cure.level is CureLevel.FAIL
 
 
-def test_a_job_whose_processes_ended_has_failed_and_one_that_waits_hangs():
+def test_a_job_whose_processes_ended_failed_and_a_job_that_waits_hangs():
     waiting = fact(FactKind.ABSENT, 3)
     assert diagnosed(waiting).trouble is JobTrouble.HUNG
     assert diagnosed(waiting, exits=(Exit(rank=3, signal=9),)).trouble is JobTrouble.FAILED
 
 
-def test_without_a_fact_nobody_is_named():
+def test_a_diagnosis_without_facts_names_no_culprit():
     diagnosis = diagnosed()
     assert (diagnosis.trouble, diagnosis.answer) == ("unknown", "unknown")
     assert diagnosis.cure.level is CureLevel.NONE
@@ -127,7 +127,7 @@ def test_without_a_fact_nobody_is_named():
 # --- why, and how sure -------------------------------------------------------------------------
 
 
-def test_what_a_rank_logged_is_why_it_never_came():
+def test_an_error_logged_by_an_absent_rank_is_the_cause_of_its_absence():
     diagnosis = diagnosed(
         fact(FactKind.ABSENT, 3, confidence=0.9),
         fact(FactKind.OUT_OF_MEMORY, 3, confidence=0.8),
@@ -139,7 +139,7 @@ def test_what_a_rank_logged_is_why_it_never_came():
     assert diagnosis.confidence == pytest.approx(1 - 0.1 * 0.2)
 
 
-def test_what_a_node_s_kernel_says_is_about_each_of_its_ranks():
+def test_a_fact_about_a_node_applies_to_each_of_its_ranks():
     diagnosis = diagnosed(
         fact(FactKind.ABSENT, 3), fact(FactKind.SLOW_COMPUTE, node="n1"), fact(FactKind.DIED, 2)
     )
@@ -175,7 +175,7 @@ def tried(
     )
 
 
-def test_what_did_not_help_is_not_tried_again_within_a_day():
+def test_a_cure_that_did_not_help_is_not_tried_again_within_a_day():
     absent = fact(FactKind.ABSENT, 3, code="absent")
     restarted = tried(CureLevel.RESTART)
     cure = diagnosed(absent, past=(restarted,)).cure
@@ -183,7 +183,7 @@ def test_what_did_not_help_is_not_tried_again_within_a_day():
     assert cure.why == "the same happened on it within a day"
 
 
-def test_what_happened_elsewhere_or_long_ago_counts_for_nothing():
+def test_cures_of_another_node_or_code_or_of_long_ago_do_not_count():
     absent = fact(FactKind.ABSENT, 3, code="absent")
     other_node = tried(CureLevel.RESTART, node="n2")
     long_ago = tried(CureLevel.RESTART, ago=DAY_S + 1)
@@ -246,7 +246,7 @@ def test_a_job_that_runs_is_not_failed_for_want_of_a_spare():
     assert diagnosed(slow, past=(again,), spares=0).cure.level is CureLevel.LEAVE
 
 
-def test_of_processes_that_have_all_ended_nobody_is_named_unless_one_is_said_to_have_failed():
+def test_among_ended_processes_only_a_rank_with_a_failed_exit_is_named():
     gone = [fact(FactKind.GONE, rank, at=10.0 + rank) for rank in range(4)]
     ended = diagnosed(*gone, alive=False)
     assert (ended.culprits, ended.trouble) == ((), JobTrouble.UNKNOWN)
@@ -258,7 +258,7 @@ MOVES = Rise(what="steps", before=3, after=9, since=NOW - 30.0, until=NOW - 1.0,
 
 
 @pytest.mark.parametrize("kind", [FactKind.APPLICATION_ERROR, FactKind.ABSENT, FactKind.DIED])
-def test_what_a_job_has_moved_on_from_names_nobody_and_is_not_well_either(kind: FactKind):
+def test_a_fact_older_than_the_progress_of_the_job_names_no_rank(kind: FactKind):
     before = diagnosed(fact(kind, 3, at=NOW - 60.0), progress=(MOVES,))
     assert (before.culprits, before.trouble) == ((), JobTrouble.UNKNOWN)
     assert ranks_of(diagnosed(fact(kind, 3, at=NOW - 2.0), progress=(MOVES,))) == [3]
@@ -272,7 +272,7 @@ def test_a_job_that_moves_with_a_broken_gpu_has_not_failed_and_the_node_is_repla
     assert diagnosis.cure.replaced == ("n2",)
 
 
-def test_what_a_launcher_ended_is_no_cause_beside_a_rank_that_raised():
+def test_ranks_that_the_launcher_ended_are_no_cause_beside_a_rank_that_raised():
     """As seen of four ranks under one torchrun, asked while it ended."""
     raised = fact(FactKind.APPLICATION_ERROR, 1, at=10.0, code="python-error")
     gone = [fact(FactKind.GONE, rank) for rank in range(4)]
@@ -287,7 +287,7 @@ def test_a_site_s_level_for_a_code_goes_before_that_of_its_kind():
 # --- what bystanders say ------------------------------------------------------------------------
 
 
-def test_a_node_that_answers_nobody_is_told_with_the_time_since_when():
+def test_an_unreachable_node_is_reported_with_the_time_since_it_last_answered():
     evidence = JobEvidence(
         job="llama",
         at=NOW,
@@ -311,7 +311,7 @@ def test_a_node_that_answers_nobody_is_told_with_the_time_since_when():
     ]
 
 
-def test_whom_telemetry_names_is_suspected_as_surely_as_its_source_is_right_here():
+def test_a_suspicion_of_telemetry_is_as_sure_as_its_source_was_right_here():
     deviation = Deviation(
         sign=Sign.UNLIKE_PEERS,
         metric="gpu_duty_share",

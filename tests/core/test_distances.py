@@ -28,7 +28,7 @@ ways = st.sampled_from(
 
 
 @given(samples, samples, tails)
-def test_both_distances_are_what_the_definition_says(a, b, tail):
+def test_both_distances_agree_with_their_definitions(a, b, tail):
     one, other = np.array(a), np.array(b)
     assert ecdf.distance(one, other, tail) == pytest.approx(naive_distance(a, b, tail), abs=1e-12)
     assert ecdf.shortfall(one, other, tail) == pytest.approx(naive_shortfall(a, b, tail), abs=1e-12)
@@ -56,7 +56,7 @@ def test_a_twentieth_of_steps_that_are_100_times_slower_is_far_from_similar():
 
 
 @given(samples, st.data())
-def test_the_typical_loss_is_what_the_definition_says(a, data):
+def test_the_typical_loss_agrees_with_its_definition(a, data):
     size = data.draw(st.sampled_from([None, 7]))
     values = st.floats(0.1, 10)
     b = data.draw(st.lists(values, min_size=len(a), max_size=len(a))) if size is None else [2.5] * 7

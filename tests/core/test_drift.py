@@ -25,9 +25,7 @@ def shares_on(day: float, *shares: float, metric: str = "tflops") -> LimitShares
     ("similarity", "alpha", "share"),
     [(1, 0.95, 0), (0.95, 0.95, 1), (0.9, 0.95, 2), (0.8, 0.6, 0.5)],
 )
-def test_the_share_of_a_limit_is_0_as_normal_and_1_where_a_unit_just_fails(
-    similarity, alpha, share
-):
+def test_the_share_of_a_limit_is_0_at_normal_and_1_at_the_limit(similarity, alpha, share):
     assert share_of_limit(np.array([similarity]), alpha) == pytest.approx([share])
 
 
@@ -44,7 +42,7 @@ def test_a_test_is_its_middle_unit_however_its_verdicts_were_kept_apart():
     assert drift.change == pytest.approx(middles[2] - (middles[0] + middles[1]) / 2)
 
 
-def test_what_drifts_most_towards_its_limit_is_first_and_what_was_tested_once_last():
+def test_the_metric_that_drifts_most_comes_first_and_a_metric_tested_once_last():
     told = [
         *(shares_on(day, share, metric="falls") for day, share in ((3, 0.2), (2, 0.3), (1, 0.9))),
         *(shares_on(day, share, metric="mends") for day, share in ((3, 0.9), (1, 0.2))),
@@ -54,7 +52,7 @@ def test_what_drifts_most_towards_its_limit_is_first_and_what_was_tested_once_la
     assert [drift.metric for drift in drifts(told)] == ["falls", "mends", "new"]
 
 
-def test_the_page_says_what_a_metric_used_of_its_limit_and_marks_what_is_beyond_it():
+def test_the_page_of_drifts_shows_used_shares_of_limits_and_marks_those_beyond():
     points = [
         DriftPoint(at=NOW - DAY_S, units=8, middle=0.25, far=0.5),
         DriftPoint(at=NOW, units=8, middle=0.75, far=1.5),

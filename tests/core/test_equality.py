@@ -64,7 +64,7 @@ def named(nodes, **how):
     }
 
 
-def test_who_differs_from_most_is_named_with_its_value_and_that_of_the_others():
+def test_a_node_that_differs_from_most_is_named_with_both_values():
     found = judgements(fleet("550.2", "550.2", "535.1", "550.2"))
     bad = found["n2", "driver", "node"]
     assert (bad.judgement, bad.code) == (Judgement.DEFECTIVE, "NODE_CONFIG.DRIVER")
@@ -75,7 +75,7 @@ def test_who_differs_from_most_is_named_with_its_value_and_that_of_the_others():
     }
 
 
-def test_where_no_value_has_a_majority_nobody_is_blamed_and_nobody_is_well():
+def test_without_a_majority_of_values_all_nodes_are_unknown():
     found = judgements(fleet("a", "a", "b", "b"))
     assert {v.judgement for v in found.values()} == {Judgement.UNKNOWN}
     assert found["n0", "driver", "node"].reason == (
@@ -131,7 +131,7 @@ def test_an_expectation_of_one_kind_of_gpu_leaves_the_others_to_the_majority():
     assert Judgement.DEFECTIVE not in {v.judgement for v in found.values()}
 
 
-def test_a_pinned_value_is_right_whatever_most_nodes_have():
+def test_a_pinned_value_is_right_even_if_most_nodes_have_another():
     pin = Expectation(setting="driver", equals=("550.*",), source="release 7")
     found = judgements(fleet("535", "535", "550.3"), expectations=[pin])
     assert found["n2", "driver", "node"].judgement is Judgement.HEALTHY
@@ -154,7 +154,7 @@ def test_of_several_expectations_the_last_counts_and_one_without_values_lets_it_
     }
 
 
-def test_what_others_tell_and_one_could_not_read_is_unknown():
+def test_a_setting_that_one_node_could_not_read_and_others_could_is_unknown():
     silent = node("n9", unread={"driver": "NVML does not answer"}, kernel="6.8")
     found = judgements([*fleet("a", "a", "a", kernel="6.8"), silent])
     verdict = found["n9", "driver", "node"]
@@ -221,7 +221,7 @@ def test_each_kind_of_node_has_the_versions_that_its_nodes_reported():
     }
 
 
-def test_only_a_version_that_moved_since_learning_is_told():
+def test_only_a_version_that_moved_since_learning_is_reported():
     now = versions([ran("a1", driver="560", cuda="12.4", nccl="2.21")], PLAN)
     (sentence,) = differences([learned("a", driver="550", cuda="12.4")], now)
     assert sentence.startswith('driver of a is "560", its criteria were learned with "550"')

@@ -145,7 +145,7 @@ def test_a_dead_leaf_leaves_nothing_and_a_leafs_uplinks_spare_its_own_nodes():
     assert set(uplinks) == {(a, b) for a in on_leaf for b in TWO_TIERS.nodes if b not in on_leaf}
 
 
-def test_a_lossy_cable_of_two_slows_half_of_what_crosses_the_link():
+def test_a_lossy_cable_of_two_slows_half_of_the_flows_over_the_link():
     """Two leaves, one spine, two cables each: each way one flow in two takes the bad cable."""
     fabric = FatTree(nodes=2, nodes_per_leaf=1, spines=1, cables=2).fabric()
     fault = Fault(kind="", part=Part("link", "leaf-0-0", "spine-0-0"), way="out", loss=0.5)
@@ -157,7 +157,7 @@ def test_a_lossy_cable_of_two_slows_half_of_what_crosses_the_link():
     assert not any(back)
 
 
-def test_whoever_measures_gets_the_path_only_where_routes_are_known():
+def test_a_simulated_measurement_has_its_path_only_if_routes_are_known():
     pair = rail_nics_on("node00001", "node00016", "0")
     ((there, _), _) = SimulatedNetwork(fabric=TWO_TIERS).measure([pair])
     assert there == Flow(*pair)
@@ -169,7 +169,7 @@ def test_whoever_measures_gets_the_path_only_where_routes_are_known():
 
 
 @given(st.sampled_from(FAULT_KINDS), st.integers(0, 1000))
-def test_a_planted_fault_is_a_part_of_the_fabric_and_slows_somebody(kind, seed):
+def test_a_planted_fault_is_a_part_of_the_fabric_and_slows_some_pairs(kind, seed):
     fabric = TWO_TIERS
     fault = plant(fabric, kind, np.random.default_rng(seed))
     assert fault.kind == kind

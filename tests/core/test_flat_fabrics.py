@@ -111,7 +111,7 @@ def test_a_single_fault_is_named_and_nothing_else(fabric, kind, seed):
 
 @FLAT
 @pytest.mark.parametrize("seed", range(3))
-def test_a_lossy_link_is_named_where_the_paths_are_known(fabric, seed):
+def test_a_lossy_link_is_named_if_the_paths_are_known(fabric, seed):
     link = fabric.links[int(np.random.default_rng(seed).integers(len(fabric.links)))]
     fault = Fault(kind="", part=link_part(link), loss=0.4)
     routed = statically_routed(fabric)
@@ -124,7 +124,7 @@ def test_without_a_fault_there_is_no_cause(fabric):
     assert not quick_and_confirmed(SimulatedNetwork(fabric=fabric, noise=0.01), fabric).causes
 
 
-def test_an_uplink_may_be_planted_where_no_switch_is_above_another():
+def test_an_uplink_can_be_planted_in_a_fabric_without_tiers():
     part = plant(TORUS, "lossy uplink", np.random.default_rng(0)).part
     assert part in {link_part(link) for link in TORUS.links}
     assert isinstance(part, Part)

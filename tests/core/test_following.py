@@ -83,14 +83,14 @@ def criteria():
 
 
 @pytest.mark.parametrize("slow", [["n5"], ["n1", "n16"], ["n7", "n8", "n12"]])
-def test_the_slow_nodes_of_a_group_are_found_by_halves_and_nobody_else(criteria, slow):
+def test_halving_a_slow_group_finds_its_slow_nodes_and_no_others(criteria, slow):
     found = outcome(criteria, slow=slow)
     assert found.assessment.named(Judgement.DEFECTIVE) == tuple(slow)
     assert len(found.assessment.named(Judgement.HEALTHY)) == 16 - len(slow)
     assert max(each.step.turn for each in found.executions) <= 4 + 3  # halves; then to make sure
 
 
-def test_a_search_whose_halves_lack_a_node_that_was_lost_comes_to_an_end(criteria):
+def test_a_search_ends_although_a_node_of_its_halves_was_lost(criteria):
     found = outcome(criteria, slow=["n5"], dies="n6")
     assert found.assessment.named(Judgement.DEFECTIVE) == ("n5",)
     assert found.assessment.lost.keys() == {"n6"}
@@ -105,7 +105,7 @@ def test_two_that_are_slow_together_only_are_named_as_a_pair_and_neither_is_blam
 
 
 @pytest.mark.parametrize("size", [None, 4])
-def test_a_group_that_is_slow_once_and_then_well_blames_nobody(criteria, size):
+def test_a_group_that_is_slow_once_and_then_well_names_no_node(criteria, size):
     found = outcome(criteria, size=size, slow_once=True)
     assert not found.assessment.named(Judgement.DEFECTIVE)
     shown = {(part.judgement, part.code) for part in found.assessment.parts}
@@ -131,7 +131,7 @@ def test_of_groups_side_by_side_each_slow_one_is_halved_until_its_nodes_are_know
     assert sorted(planned) == sorted(NODES[i : i + 4] for i in range(0, 16, 4))
 
 
-def test_a_search_that_was_cut_short_goes_on_where_it_was(criteria):
+def test_an_interrupted_group_search_resumes_without_extra_steps(criteria):
     whole = outcome(criteria, slow=["n5", "n9"])
     resumed = outcome(criteria, slow=["n5", "n9"], history=whole.executions[:4])
     assert resumed.assessment.nodes == whole.assessment.nodes
@@ -171,7 +171,7 @@ def alone(repeats=1, history=(), executor=None, policy=POLICY, **trouble):
 @pytest.mark.parametrize(
     ("trouble", "code"), [("crash_share", "ALONE.CRASH"), ("hang_share", "ALONE.HANG")]
 )
-def test_what_fails_on_few_nodes_is_tried_there_once_more_and_then_a_defect(trouble, code):
+def test_a_failure_on_few_nodes_is_retried_there_and_then_a_defect(trouble, code):
     found = alone(**{trouble: 0.25})
     defective = found.assessment.named(Judgement.DEFECTIVE)
     assert len(defective) == 4
@@ -180,13 +180,13 @@ def test_what_fails_on_few_nodes_is_tried_there_once_more_and_then_a_defect(trou
     assert sorted(run.step.participants[0] for run in again) == sorted(defective)
 
 
-def test_what_fails_everywhere_is_not_tried_again_and_blames_nobody():
+def test_a_failure_on_all_nodes_is_not_retried_and_blames_no_node():
     found = alone(crash_share=1.0)
     assert len(found.executions) == 16
     assert len(found.assessment.named(Judgement.UNKNOWN)) == 16
 
 
-def test_what_failed_in_several_repeats_needs_no_further_try():
+def test_a_failure_in_several_repeats_is_a_defect_without_a_retry():
     found = alone(repeats=3, crash_share=0.25)
     assert len(found.assessment.named(Judgement.DEFECTIVE)) == 4
     assert not [run for run in found.executions if run.step.turn]
@@ -202,7 +202,7 @@ class FailsOnce(SimulatedExecutor):
         return {"crash": "n5"} if step.participants == ("n5",) and not step.turn else {}
 
 
-def test_what_ran_the_second_time_leaves_the_node_unknown_and_the_others_healthy():
+def test_a_node_that_succeeds_on_retry_is_unknown_and_the_others_healthy():
     found = alone(executor=FailsOnce())
     assert found.assessment.named(Judgement.UNKNOWN) == ("n5",)
     assert len(found.assessment.named(Judgement.HEALTHY)) == 15
@@ -256,7 +256,7 @@ class AnythingHappens(FailsAndIsSlow):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_whatever_programs_do_a_campaign_ends_and_runs_no_step_twice(seed):
+def test_a_campaign_ends_and_runs_no_step_twice_under_any_failures(seed):
     found = alone(repeats=3, executor=AnythingHappens(seed))
     ran = [(run.step.id, run.attempt) for run in found.executions]
     assert len(ran) == len(set(ran)) >= 3 * 16
@@ -316,7 +316,7 @@ def test_a_node_that_is_slow_once_is_not_condemned(first, judgement):
         assert verdict.reason.startswith("good when it was measured again: ")
 
 
-def test_where_a_node_that_was_well_is_slow_as_well_the_second_time_nobody_is_condemned():
+def test_no_node_is_condemned_if_its_good_control_is_slow_the_second_time_too():
     found = rates(lambda node, turn: 90.0 if node == "n5" or turn else 100.0)
     assert not found.assessment.named(Judgement.DEFECTIVE)
     (control,) = set(again(found)) - {"n5"}

@@ -119,7 +119,7 @@ def test_a_host_that_was_bad_once_and_once_had_no_processor_is_unknown():
     assert judged({"loss": 0.5}, {"taken": BUSY}).judgement is U
 
 
-def test_what_came_and_went_without_a_load_stays_unstable():
+def test_a_loss_that_came_and_went_without_foreign_load_stays_unstable():
     assert judged({"loss": 0.5}, {}).code == "UNSTABLE"
     assert judged({"loss": 0.5, "taken": np.full(SAMPLES, 0.05)}, {}).code == "UNSTABLE"
 
@@ -129,7 +129,7 @@ def test_what_came_and_went_without_a_load_stays_unstable():
     [[0.9] * 3, [float("nan")] * SAMPLES, [2.0] * SAMPLES, ["1"] * SAMPLES, 0.9, None, {"0": 1}],
     ids=str,
 )
-def test_what_cannot_be_a_share_excuses_nothing(told):
+def test_a_load_that_is_no_valid_share_excuses_no_loss(told):
     slow = {"loss": 0.5, "told": [told] if told is None else told}
     assert judged(slow, slow).judgement is D
 

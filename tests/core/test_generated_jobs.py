@@ -109,7 +109,7 @@ def test_one_in_five_faults_of_the_kinds_that_spread_shows_on_peers_too():
     assert within(sum(len(faulty) == 2 for faulty, _ in rows), 0.007)
 
 
-def test_a_seed_makes_the_same_bytes_whatever_was_made_before():
+def test_a_seed_makes_the_same_bytes_after_any_other_jobs():
     alone = small("ecc-error").telemetry.values.tobytes()
     generate(8, nodes=5, minutes=1)
     assert small("ecc-error").telemetry.values.tobytes() == alone
@@ -122,7 +122,7 @@ def test_seeds_and_lives_are_other_jobs():
     assert not np.array_equal(values, other)
 
 
-def test_a_metric_is_the_same_in_whatever_company():
+def test_a_made_metric_is_the_same_alone_and_beside_others():
     together, alone = small("ecc-error"), small("ecc-error", metrics=("gpu_power",))
     assert np.array_equal(
         together.telemetry.series("gpu_power"), alone.telemetry.series("gpu_power"), equal_nan=True
@@ -130,7 +130,7 @@ def test_a_metric_is_the_same_in_whatever_company():
     assert together.faults == alone.faults
 
 
-def test_all_metrics_can_be_made_within_what_they_can_be():
+def test_made_values_stay_within_the_limits_of_their_metrics():
     job = generate(3, nodes=8, minutes=4, metrics=EVERY_METRIC, fault="ecc-error")
     for metric, values in zip(job.telemetry.metrics, job.telemetry.values, strict=True):
         assert np.nanmin(values) >= (metric.low or 0), metric.name
@@ -149,7 +149,7 @@ def test_when_a_process_dies_the_others_spin_and_wait():
     assert tensor.max() < 1
 
 
-def test_a_slow_pcie_link_floods_its_own_nic_and_slows_everybody():
+def test_a_slow_pcie_link_floods_its_own_nic_and_slows_all_nodes():
     job = small("pcie-downgrade", metrics=("pfc_tx", "throughput", "gpu_tensor", "pcie_use"))
     row, first, last = spans(job)
     before = np.nanmean(job.telemetry.values[:, :, 120 : first - 20], axis=2)
@@ -162,7 +162,7 @@ def test_a_slow_pcie_link_floods_its_own_nic_and_slows_everybody():
     assert 0.3 < after[3, row] / before[3, row] < 0.85
 
 
-def test_an_unreachable_node_falls_silent_in_what_was_drawn():
+def test_an_unreachable_node_reports_none_of_the_drawn_families():
     job = next(
         job
         for job in (generate(s, nodes=4, minutes=1, fault="unreachable") for s in range(20))
@@ -234,7 +234,7 @@ def test_another_fleet_differs_more():
     assert apart(OTHER_FLEET) > 1.2 * apart(PUBLISHED_FLEET)
 
 
-def test_a_misspelt_fault_or_metric_is_told():
+def test_a_misspelt_fault_or_metric_is_refused_by_name():
     with pytest.raises(UsageError, match='no kind of fault "ecc-eror"'):
         generate(1, fault="ecc-eror")
     with pytest.raises(UsageError, match='no metric "gpu_dooty"'):

@@ -122,7 +122,7 @@ def test_two_nodes_that_fail_only_together_are_found_and_neither_is_blamed(size,
     assert ([set(link) for link in found.links], found.nodes) == ([pair], ())
 
 
-def test_a_node_that_fails_in_half_of_its_tests_is_named_and_nobody_else():
+def test_a_group_search_names_a_node_that_fails_in_half_of_its_tests_and_no_other():
     named = 0
     budget = 3 * 9 - 2  # rounds: three times those of a fault that always shows, below two levels
     for seed in range(40):
@@ -137,7 +137,7 @@ def test_a_node_that_fails_in_half_of_its_tests_is_named_and_nobody_else():
     assert named >= 0.8 * 40
 
 
-def test_groups_that_fail_by_chance_blame_nobody():
+def test_groups_that_fail_by_chance_name_no_node():
     for seed in range(60):
         rng = random.Random(seed)
         found, _ = searched(fleet(32), lambda group, rng=rng: rng.random() < BY_CHANCE)
@@ -154,7 +154,7 @@ def test_a_leaf_is_found_as_a_whole_only_if_all_of_its_nodes_fail(sick, by_compa
     assert (set(found.nodes), found.links) == ({nodes[k] for k in sick}, ())
 
 
-def test_without_a_good_node_two_cannot_be_told_apart_and_with_one_they_can():
+def test_two_nodes_can_be_told_apart_only_with_a_good_third():
     assert not searched(("a", "b"), meets({"b"}), partners=0)[0]
     assert searched(("a", "b"), meets({"b"}), partners=2)[0].nodes == ("b",)
 

@@ -42,7 +42,7 @@ def test_the_only_port_that_counts_errors_is_as_much_likelier_as_that_is_rare():
     assert len(factors) == PARTS
 
 
-def test_what_counts_far_more_than_the_others_stands_out_and_what_counts_as_they_do_does_not():
+def test_a_count_far_above_the_others_raises_the_odds_and_a_usual_count_does_not():
     counts = [counted(str(port), value=10) for port in range(1, 8)]
     factors = told(*counts, counted("8", value=100_000))
     nodes = [Part("node", f"node{number:05}") for number in range(9, 17)]
@@ -63,7 +63,7 @@ def test_a_single_error_is_never_proof_that_a_cable_is_well():
     assert 0 < factors[LINK] < factors[Part("node", "node00009")]
 
 
-def test_what_counts_as_healthy_cables_do_does_not_clear_its_silent_sisters():
+def test_a_usual_count_on_one_link_does_not_clear_its_silent_sisters():
     fabric = FatTree(nodes=64, nodes_per_leaf=8, spines=4).fabric()
     silent = Part("link", "leaf-0-1", "spine-0-2")
     network = SimulatedNetwork(fabric=fabric, faults=(Fault(kind="", part=silent, loss=0.5),))
@@ -80,7 +80,7 @@ def test_many_counters_say_no_more_than_one():
     assert told(counted("11"), counted("11", "port_rcv_errors"))[LINK] == one / 2
 
 
-def test_what_was_not_read_is_neither_more_nor_less_likely():
+def test_unread_counters_change_no_odds():
     assert told(counted("11"), is_whole=False).keys() == {LINK}
     factors = told(counted("11"), unread=(("leaf-0-3", "ALL"), ("leaf-0-0", "2")))
     unread = {Part("node", f"node{number:05}") for number in (2, *range(25, 33))}
@@ -155,7 +155,7 @@ def test_a_slow_link_that_pauses_and_errs_not_is_never_called_defective(place):
     assert [verdict.judgement.value for verdict in verdicts] == ["unknown", "defective"]
 
 
-def test_without_bad_flows_counters_blame_nobody():
+def test_counters_name_no_part_if_no_flow_is_bad():
     rows = [
         Observation(flow, 0.0)
         for flow, _ in fully_scanned(SimulatedNetwork(fabric=TREE, noise=0), TREE)

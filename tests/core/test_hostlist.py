@@ -37,7 +37,7 @@ name = st.from_regex(r"[a-c]{1,2}[0-9]{0,3}[a-c]?", fullmatch=True)
 
 @pytest.mark.long
 @given(st.lists(name, min_size=1, max_size=30, unique=True))
-def test_what_is_compressed_expands_to_the_same(names):
+def test_a_compressed_host_list_expands_to_the_same_names(names):
     assert hostlist.expand(hostlist.compress(names)) == names
 
 
@@ -59,7 +59,7 @@ def test_what_is_compressed_expands_to_the_same(names):
         ("a,-[1-2]", "begins with a dash"),
     ],
 )
-def test_what_cannot_be_read_is_named(text, words):
+def test_the_unreadable_part_of_a_host_list_is_named(text, words):
     with pytest.raises(HostlistError, match=words):
         hostlist.expand(text)
 

@@ -61,7 +61,7 @@ def without(fabric: Fabric, lost: dict[tuple[str, str], int]) -> Fabric:
 
 @settings(max_examples=40)
 @given(st.data())
-def test_what_was_unlinked_is_what_is_missing_and_below_half_is_degraded(data):
+def test_missing_links_are_found_as_planted_and_a_leaf_below_half_is_degraded(data):
     """Up to four of twelve leaves in two pods lose some of their eight uplinks each."""
     fabric = PODS.fabric()
     lost = {}
@@ -86,7 +86,7 @@ def test_what_was_unlinked_is_what_is_missing_and_below_half_is_degraded(data):
         assert set(each.gaps) == (mine if gone[leaf] < 8 else of_no_pod)
 
 
-def test_rails_may_differ_in_what_is_usual():
+def test_each_rail_has_its_own_usual_number_of_uplinks():
     """The leaves of one rail have half the uplinks of the others, and one of them has lost two."""
     fabric = RAILS.fabric()
     slim = {(link.a, link.b): 1 for link in fabric.links if link.a.startswith("leaf-2")}
@@ -97,13 +97,13 @@ def test_rails_may_differ_in_what_is_usual():
     assert short.gaps == (MissingCables(lower="leaf-2-1", upper="spine-0-1", cables=1),)
 
 
-def test_without_a_majority_nobody_can_say_what_is_usual():
+def test_without_a_majority_of_equal_leaves_no_shortage_is_claimed():
     fabric = FatTree(nodes=8, nodes_per_leaf=2, leaves_per_pod=4, spines=4).fabric()
     half = {(f"leaf-0-{leaf}", f"spine-0-{spine}"): 1 for leaf in (2, 3) for spine in (0, 1, 2)}
     assert shortages(without(fabric, half)) == ()
 
 
-def test_the_sentence_says_what_was_expected_and_from_how_many():
+def test_the_sentence_of_a_shortage_has_the_expected_count_and_the_leaves_that_have_it():
     fabric = PODS.fabric()
     lost = {("leaf-0-5", f"spine-0-{spine}"): 2 for spine in range(4)} | {
         ("leaf-0-5", "spine-0-3"): 1
@@ -157,7 +157,7 @@ def leaves(nics: list[float | None], uplinks: list[float | None]) -> Fabric:
         ([400] * 16, [None] * 20, 10),
     ],
 )
-def test_a_leaf_is_degraded_when_more_than_half_of_what_is_redundant_is_gone(
+def test_a_leaf_is_degraded_if_more_than_half_of_its_redundant_bandwidth_is_gone(
     nics, uplinks, tolerated
 ):
     whole = leaves(nics, uplinks)
@@ -167,7 +167,7 @@ def test_a_leaf_is_degraded_when_more_than_half_of_what_is_redundant_is_gone(
         assert degraded == (["leaf-1"] if lost > tolerated else [])
 
 
-def test_what_comes_from_below_a_spine_comes_from_its_leaves():
+def test_the_load_from_below_a_spine_is_that_of_its_leaves():
     """Two leaves below each spine and three cores above: one of its uplinks is redundant."""
     tree = FatTree(nodes=8, nodes_per_leaf=1, leaves_per_pod=2, spines=1, cores=3).fabric()
     (short,) = shortages(without(tree, {("spine-1-0", "core-0"): 1}))
@@ -175,7 +175,7 @@ def test_what_comes_from_below_a_spine_comes_from_its_leaves():
     assert (short.capacity.below, short.capacity.redundant) == (800, 400)
 
 
-def test_an_uplink_that_runs_slowly_takes_from_what_is_redundant():
+def test_an_uplink_at_reduced_speed_uses_up_redundancy():
     whole = leaves([400] * 4, [400] * 5)
     links = [replace(link, cables=(Cable(gbit_s=100),)) for link in whole.links[:1]]
     slow = replace(whole, links=(*links, *whole.links[1:]))
@@ -244,7 +244,7 @@ def test_a_rise_is_fatal_by_its_limits(counter, rise, over_s, is_fatal):
     assert ("fatal" in finding.sentence) == is_fatal
 
 
-def test_what_counted_since_nobody_knows_when_is_told_and_not_judged():
+def test_a_count_of_unknown_age_is_reported_and_not_judged():
     told = Counters(counts=(count("leaf-0-0", 1, 65535),), limits=LIMITS)
     assert not Inspection(fabric=FABRIC, counters=told).has_defects
     (finding,) = findings_of(FABRIC, told)
@@ -253,7 +253,7 @@ def test_what_counted_since_nobody_knows_when_is_told_and_not_judged():
     )
 
 
-def test_only_what_rose_between_two_readings_counts():
+def test_only_counts_that_rose_between_two_readings_are_reported():
     before = [count("l", 1, 7), count("l", 2, 7), count("l", 3, 9), count("l", 5, 65535)]
     after = [count("l", 1, 7), count("l", 2, 9), count("l", 3, 4), count("l", 4, 5)]
     found = count_rises(before, [*after, count("l", 5, 65535)], over_s=60)
@@ -268,7 +268,7 @@ def test_a_counter_that_cannot_rise_is_named():
     assert "unknown" in finding.sentence
 
 
-def test_a_count_is_found_by_its_guid_whatever_it_calls_itself():
+def test_a_count_is_placed_by_its_guid_under_any_name():
     nic = FABRIC.nics[6]
     placed, unknown = place_counts(
         [
@@ -287,7 +287,7 @@ def test_a_count_is_found_by_its_guid_whatever_it_calls_itself():
     assert '"leaf-9-9"' in elsewhere.sentence
 
 
-def test_where_the_source_of_the_fabric_has_no_guids_names_will_do():
+def test_a_count_is_placed_by_its_name_if_the_fabric_has_no_guids():
     plain = FatTree(nodes=8, nodes_per_leaf=4, leaves_per_pod=2, spines=1).fabric()
     placed, _ = place_counts(
         [count("leaf-0-1", 3, 1, guid="50"), count("node00002 HCA-1", 1, 1, guid="c1")], plain
@@ -317,7 +317,7 @@ def about(part: Part, counters: Counters, fabric: Fabric) -> tuple[str, ...]:
     return Inspection(fabric=fabric, counters=counters).sentences_about(part)
 
 
-def test_the_evidence_for_a_part_is_what_its_own_ports_count_and_lack():
+def test_the_evidence_about_a_part_comes_from_its_own_ports():
     spine = FABRIC.uplinks("leaf-0-1")[0]
     counts = (
         count("leaf-0-1", 2, 1523),  # to its second node

@@ -181,7 +181,7 @@ def test_a_metric_with_an_alpha_of_its_own_is_judged_by_it_and_no_other_is():
     assert set(by_node(judged(plan, done)).values()) == {H}
 
 
-def test_a_criterion_that_learning_refused_calls_nobody_healthy_or_defective():
+def test_a_refused_criterion_calls_no_node_healthy_or_defective():
     plan = small_plan(8, [entry("compute")])
     rate = lambda step, i: 100.0 if int(step.participants[0][1:]) < 4 else 50.0  # noqa: E731
     assessment = judged(plan, list(executions(plan, rate)))
@@ -238,7 +238,7 @@ def test_a_pair_is_judged_by_both_times_that_it_was_measured(first, again, judge
         assert "good when it was measured again" in verdict.reason
 
 
-def test_a_slow_group_of_all_blames_nobody():
+def test_a_slow_group_of_all_nodes_blames_none():
     plan = small_plan(4, [entry("collective", repeats=4)])
     good = learn(plan, list(executions(plan, lambda step, i: 100.0)))
     assessment = judged(plan, list(executions(plan, lambda step, i: 50.0)), good)
@@ -247,7 +247,7 @@ def test_a_slow_group_of_all_blames_nobody():
     assert next(assessment.verdicts()).judgement is D
 
 
-def test_what_was_not_measured_is_unknown_and_what_cannot_run_here_is_not_applicable():
+def test_a_missing_measurement_is_unknown_and_an_inapplicable_one_is_not_applicable():
     plan = small_plan(8, [entry("compute"), entry("probe")])
     done = list(executions(plan, lambda step, i: 100.0))
     where = {(e.step.participants[0], e.step.workload.benchmark): i for i, e in enumerate(done)}
@@ -341,7 +341,7 @@ def test_a_program_that_ran_when_it_was_tried_again_leaves_the_node_unknown():
     ("how", "code"), [(Ended.FAILED, "NOT-MEASURED"), (Ended.TIMED_OUT, "TIMED-OUT")]
 )
 @pytest.mark.parametrize("count", [3, 6])
-def test_a_program_that_fails_on_half_of_the_nodes_or_more_blames_nobody(how, code, count):
+def test_a_program_that_fails_on_half_of_the_nodes_or_more_blames_none(how, code, count):
     plan = small_plan(6, [entry("compute")])
     done = failing(plan, how, {f"n{i}": 2 for i in range(count)})
     assessment = judged(plan, done)
@@ -394,7 +394,7 @@ def test_a_defect_outweighs_an_unknown():
     assert by_node(judged(plan, done))["n0"] is D
 
 
-def test_criteria_of_another_version_sku_or_parameters_judge_nothing_and_say_in_what_they_differ():
+def test_criteria_of_another_workload_or_sku_judge_nothing_and_state_the_difference():
     plan = small_plan(4, [entry("compute")])
     done = list(executions(plan, lambda step, i: 100.0))
     (learned,) = learn(plan, done)
@@ -434,7 +434,7 @@ def test_a_single_machine_learns_from_its_repeats():
     assert by_node(judged(plan, done)) == {"n0": H}
 
 
-def test_a_single_machine_whose_repeats_disagree_is_unstable_and_not_defective_by_itself():
+def test_a_single_machine_whose_repeats_disagree_is_unstable_and_not_defective():
     plan = small_plan(1, [entry("probe", repeats=5)])
     slow = lambda step, i: 50.0 if step.repeat == 2 else 100.0  # noqa: E731
     done = list(executions(plan, slow))
@@ -448,7 +448,7 @@ def test_a_single_machine_whose_repeats_disagree_is_unstable_and_not_defective_b
     assert later.judgement is D
 
 
-def test_what_was_lost_once_and_measured_later_is_measured():
+def test_a_step_that_was_lost_and_measured_later_counts_as_measured():
     plan = small_plan(4, [entry("compute")])
     done = list(executions(plan, lambda step, i: 100.0))
     before = [ended(done[0], Ended.LOST, lost=("n0",))]
@@ -511,7 +511,7 @@ def test_pairs_of_a_node_that_is_to_blame_are_no_parts_of_their_own():
     assert assessment.judgement is D
 
 
-def test_the_whole_is_healthy_only_where_every_node_and_every_part_is():
+def test_the_whole_is_healthy_only_if_every_node_and_every_part_is():
     nodes = {j: NodeVerdict(node=j.value, judgement=j, code="", reason="") for j in (H, U, N, D)}
     part = PartVerdict(parts=(Part("switch", "s"),), subject="s", judgement=U, code="", reason="")
 

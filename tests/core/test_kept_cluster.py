@@ -131,7 +131,7 @@ def test_a_slow_job_works_on_at_its_pace_until_the_watch_names_the_node():
     assert found.stalled_h == 0
 
 
-def test_a_slow_job_may_end_before_anybody_notices():
+def test_a_slow_job_may_end_before_the_fault_is_noticed():
     found = one_fault(18.0, "slow", rates=replace(PLAIN, notices_h=1e9))
     assert found.finished_h[0] == pytest.approx(22.0)
     assert found.repair_h == 0
@@ -243,7 +243,7 @@ def lost_h(study, policy):
     return sum(figures[name].mean for name in ("lost_h", "stalled_h", "validation_h", "repair_h"))
 
 
-def test_whatever_helps_loses_less_than_nothing_and_stalls_less_than_tests_alone(study):
+def test_each_means_loses_less_time_than_none_and_stalls_less_than_tests_alone(study):
     assert max(lost_h(study, each) for each in ("selector", *MEANS)) < lost_h(study, "absence")
     stalled = [
         study.estimates(study.trial(each))["stalled_h"].mean

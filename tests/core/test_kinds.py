@@ -229,7 +229,7 @@ def test_two_modes_that_every_node_has_are_no_two_kinds(count, samples, share, s
     assert [of_sku.node_kind for of_sku in criteria] == [None]
 
 
-def test_what_one_half_of_a_nodes_values_says_the_other_must_say_too():
+def test_a_kind_of_nodes_must_show_in_both_halves_of_the_values():
     """Both of two values are fast on a third of the nodes, by chance."""
     rng = np.random.default_rng(3)
     measured = np.where(rng.random((300, 2)) < 0.6, 130.0, 100.0)
@@ -309,7 +309,7 @@ def test_the_labels_settle_it():
     assert by_node(by_label) == by_node(by_old_criteria) == by_node(assessment)
 
 
-def test_criteria_keep_whom_they_are_for_and_a_node_whose_kind_matters_is_unknown(tmp_path):
+def test_criteria_files_keep_kinds_and_an_ambiguous_node_is_unknown(tmp_path):
     levels = np.r_[np.full(75, 100.0), np.full(25, 107.0)]
     criteria, _ = judged(*campaign({"compute": rates(levels)}))
     criteria_files.write_learned(criteria, tmp_path)
@@ -322,7 +322,7 @@ def test_criteria_keep_whom_they_are_for_and_a_node_whose_kind_matters_is_unknow
     assert verdicts == all_but(names(80), 100) | {"n100": U, "n101": H, "n102": D}
 
 
-def test_a_node_that_did_not_measure_what_tells_kinds_apart_teaches_neither():
+def test_a_node_without_the_metric_that_separates_kinds_teaches_neither():
     levels = np.r_[np.full(75, 100.0), np.full(25, 107.0)]
     plan, done = campaign({"compute": rates(levels), "probe": rates(np.full(100, 5.0))})
     done = [
@@ -339,7 +339,7 @@ def test_a_node_that_did_not_measure_what_tells_kinds_apart_teaches_neither():
     assert by_node(assessment) == all_but(set(), 100)  # in the rest it is as both
 
 
-def test_what_was_learned_of_other_kinds_before_makes_room(tmp_path):
+def test_criteria_files_of_kinds_that_no_longer_exist_are_removed(tmp_path):
     two = judged(*campaign({"compute": rates(np.r_[np.full(75, 100.0), np.full(25, 107.0)])}))[0]
     whole = judged(*campaign({"compute": rates(np.full(100, 100.0))}))[0]
     for learned in (whole, two, whole):

@@ -50,7 +50,7 @@ def marks(drawing):
     return svg, {e.get("class"): e for e in lanes}
 
 
-def test_what_happened_stands_at_its_time_and_goes_on_until_it_is_over_or_now():
+def test_each_event_of_a_life_is_drawn_at_its_time_and_until_its_end_or_now():
     svg, drawn = marks(life_line(LIFE, NOW))
     first, last = (float(drawn[f"dot lane {j}"].get("cx")) for j in ("healthy", "defective"))
     day = (last - first) / 3

@@ -247,7 +247,7 @@ def test_a_test_that_began_before_the_repair_was_done_proves_nothing(cluster):
     assert cluster.state() is State.OUT
 
 
-def test_healthy_is_no_proof_where_not_enough_was_measured(cluster):
+def test_a_healthy_verdict_with_too_few_measurements_is_no_proof(cluster):
     cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n0",), category="gpu")))
     assert cluster.state() is State.DRAINING
     cluster.conclude(UNPROVEN, "n0")
@@ -256,7 +256,7 @@ def test_healthy_is_no_proof_where_not_enough_was_measured(cluster):
     assert cluster.state() is State.IN_SERVICE
 
 
-def test_nothing_is_tested_where_somebody_is_at_work(cluster):
+def test_no_node_is_tested_while_a_job_a_campaign_or_a_person_uses_it(cluster):
     for node in ("n0", "n1", "n2", "n3"):
         cluster.hear(noticed(cluster.later(), IncidentReported(nodes=(node,), category="gpu")))
     cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=("7",))
@@ -266,7 +266,7 @@ def test_nothing_is_tested_where_somebody_is_at_work(cluster):
     assert set(only(cluster.tick(), Prove).owed) == {"n3"}
 
 
-def test_what_was_held_earlier_is_no_news_even_after_a_restart(cluster):
+def test_an_old_hold_is_ignored_also_after_a_restart(cluster):
     free = Waited(at=cluster.later())
     cluster.hear(free)
     cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n1",))))
@@ -278,7 +278,7 @@ def test_what_was_held_earlier_is_no_news_even_after_a_restart(cluster):
         assert again.handle(free) == []
 
 
-def test_an_unknown_node_is_tried_again_less_and_less_often_and_a_person_is_told(cluster):
+def test_an_unknown_node_is_retried_at_growing_intervals_and_a_person_is_notified(cluster):
     cluster.hear(suspected(cluster.later(), "s1", "n0"))
     tries, ended = [], []
     for _ in range(200):
@@ -295,7 +295,7 @@ def test_an_unknown_node_is_tried_again_less_and_less_often_and_a_person_is_told
     assert cluster.state() is State.SUSPECT  # it owes an answer still
 
 
-def test_what_was_suspected_is_confirmed_or_refuted_by_a_test_that_began_later(cluster):
+def test_a_later_test_confirms_or_refutes_a_suspicion(cluster):
     for node, id in (("n0", "bad"), ("n1", "good")):
         cluster.hear(suspected(cluster.later(), id, node))
     ended = cluster.answer(only(cluster.tick(), Prove), n0=DEFECTIVE)
@@ -345,7 +345,7 @@ def test_after_a_job_its_nodes_are_checked_lightly_and_serve_on(cluster):
     assert not cluster.tick()
 
 
-def test_after_a_job_that_failed_all_of_the_check_is_asked_for_and_nobody_is_suspected(cluster):
+def test_after_a_failed_job_its_node_owes_the_whole_check_and_is_no_suspect(cluster):
     ended = JobEnded(nodes=("n0",), job="7", failed=True)
     cluster.hear(noticed(cluster.later(), ended))
     assert cluster.state() is State.IN_SERVICE
@@ -375,7 +375,7 @@ def test_proof_of_one_category_says_nothing_of_another(cluster):
     assert cluster.state() is State.IN_SERVICE
 
 
-def test_whoever_owes_proof_of_two_categories_proves_everything(cluster):
+def test_a_node_that_owes_proof_of_two_categories_gets_the_full_test(cluster):
     for category in ("gpu", "network"):
         cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n0",), category=category)))
     cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n1",), category="gpu")))
@@ -437,7 +437,7 @@ def test_a_suspicion_that_a_later_test_has_refuted_already_ends_at_once(cluster)
     assert only(cluster.hear(raised), EndSuspicion).outcome is Outcome.REFUTED
 
 
-def test_a_suspicion_that_nobody_could_test_for_a_week_is_given_up_with_the_reason(cluster):
+def test_a_suspicion_untested_for_a_week_is_given_up_with_the_reason(cluster):
     raised = cluster.later()
     cluster.hear(suspected(raised, "s1", "n0"))
     cluster.hear(noticed(cluster.later(), JobAllocated(nodes=("n0",), job="7", duration_s=60)))
@@ -452,7 +452,7 @@ def test_a_suspicion_that_nobody_could_test_for_a_week_is_given_up_with_the_reas
 # --- what was not answered -----------------------------------------------------------------
 
 
-def test_what_anybody_s_test_left_unanswered_is_owed_until_a_later_one_answers_it(cluster):
+def test_an_answer_that_any_test_left_open_is_owed_until_a_later_test_gives_it(cluster):
     cluster.conclude(UNKNOWN, "n0")
     assert cluster.state() is State.SUSPECT
     cluster.conclude(CHECKED, "n0")  # says nothing of it
@@ -463,7 +463,7 @@ def test_what_anybody_s_test_left_unanswered_is_owed_until_a_later_one_answers_i
     assert cluster.state() is State.IN_SERVICE
 
 
-def test_the_history_says_who_owes_an_answer_and_who_owes_none_any_more(cluster):
+def test_the_history_opens_and_closes_debts_of_answers(cluster):
     cluster.hear(Waited(at=cluster.later(), owes=frozenset({"n0"})))
     assert cluster.keeper.lives["n0"].owes(Debt.ANSWER)
     cluster.tick()  # nobody looked
@@ -472,7 +472,7 @@ def test_the_history_says_who_owes_an_answer_and_who_owes_none_any_more(cluster)
     assert not cluster.keeper.lives["n0"].owed
 
 
-def test_who_passes_and_owes_an_answer_still_is_asked_less_and_less_often(cluster):
+def test_a_node_that_passes_but_still_owes_an_answer_is_asked_at_growing_intervals(cluster):
     cluster.conclude(UNKNOWN, "n0")
     asked = []
     for _ in range(100):
@@ -486,7 +486,7 @@ def test_who_passes_and_owes_an_answer_still_is_asked_less_and_less_often(cluste
     assert any("not every test" in c.sentence for c in cluster.commands if isinstance(c, Notify))
 
 
-def test_who_owes_an_answer_is_no_spare_takes_nobody_s_place_and_is_not_next():
+def test_a_node_that_owes_an_answer_is_no_spare_and_replaces_no_other():
     cluster = Cluster(policy=with_spares(1))
     cluster.answer(only(cluster.tick(n3=-1.0), Prove))
     cluster.look()
@@ -525,13 +525,13 @@ def test_a_node_in_an_incident_is_out_and_stays_out_until_it_has_passed_since(cl
     assert cluster.state() is State.IN_SERVICE
 
 
-def test_an_incident_whose_report_was_taken_back_leaves_nothing_to_prove(cluster):
+def test_an_incident_whose_report_was_withdrawn_leaves_nothing_to_prove(cluster):
     cluster.hear(alert(cluster, "n0"))
     cluster.look()
     assert only(cluster.tick(), Release).node == "n0"
 
 
-def test_a_spare_with_an_incident_is_none_and_takes_nobody_s_place():
+def test_a_spare_with_an_incident_replaces_no_node():
     cluster = Cluster(policy=with_spares(1))
     cluster.answer(only(cluster.tick(n3=-1.0), Prove))
     cluster.look()
@@ -602,7 +602,7 @@ def test_a_new_node_that_fails_is_out_by_its_defect_and_not_let_in_between(clust
 
 
 @pytest.mark.parametrize("code", ["UNPROVEN", "SPARE"])
-def test_whoever_is_kept_out_already_does_not_open_the_breaker_by_its_own_defect(code):
+def test_a_defect_of_a_node_that_is_already_out_does_not_open_the_breaker(code):
     limits = {"out_of_fleet": 0.05, "out_of_sku": 0.05}  # one node may be
     cluster = Cluster(policy=replace(ACTING, **limits, spares={"h100": int(code == "SPARE")}))
     (kept_out,) = [c for c in added(cluster, "n0") + cluster.tick() if isinstance(c, Cordon)][:1]
@@ -658,7 +658,7 @@ def test_nothing_new_is_kept_out_while_a_breaker_waits_for_a_person():
     assert not [c for c in added(cluster, "n9") if isinstance(c, Cordon)]
 
 
-def test_that_a_new_node_stays_out_is_proposed_where_cordons_are():
+def test_keeping_a_new_node_out_is_only_proposed_if_cordons_are():
     cluster = Cluster(policy=KeepingPolicy())
     cluster.look()
     commands = added(cluster, "n9")
@@ -705,7 +705,7 @@ def test_only_a_cordon_that_the_owner_took_from_us_is_taken_back(cluster):
     assert cluster.shown["n0"].cordon == ""
 
 
-def test_what_an_orchestrator_showed_earlier_is_no_news_even_after_a_restart(cluster):
+def test_an_old_state_of_the_orchestrator_is_ignored_also_after_a_restart(cluster):
     early = FleetSeen(at=cluster.later(), nodes={})
     cluster.look()
     keeper = cluster.keeper
@@ -755,7 +755,7 @@ def test_a_spare_takes_the_place_of_a_bad_node_and_is_replaced_itself():
     assert only(cluster.tick(n5=-1.0), Cordon).node == "n5"
 
 
-def test_a_spare_that_the_same_news_finds_bad_takes_nobody_s_place():
+def test_a_spare_found_bad_by_the_same_campaign_replaces_no_node():
     cluster = Cluster(policy=with_spares(1))
     cluster.answer(only(cluster.tick(n3=-1.0), Prove))
     cluster.look()
@@ -782,7 +782,7 @@ def test_a_spare_that_a_closed_breaker_brings_into_service_is_a_spare_no_more():
     assert cluster.state("n4") is State.IN_SERVICE
 
 
-def test_a_spare_that_takes_a_place_is_not_told_to_stay_a_spare_as_well():
+def test_a_spare_that_replaces_a_node_is_not_cordoned_as_a_spare():
     cluster = Cluster(policy=with_spares(1))
     cluster.answer(only(cluster.tick(n0=-1.0), Prove))
     cluster.shown["n0"] = replace(cluster.shown["n0"], cordon=reason("X", "so it says"))
@@ -795,7 +795,7 @@ def test_a_spare_that_takes_a_place_is_not_told_to_stay_a_spare_as_well():
     assert [type(order) for order in orders] == [Release]
 
 
-def test_a_spare_that_a_person_keeps_from_jobs_takes_nobody_s_place():
+def test_a_spare_that_a_person_cordoned_replaces_no_node():
     cluster = Cluster(policy=with_spares(1))
     cluster.answer(only(cluster.tick(n3=-1.0), Prove))
     cluster.shown["n3"] = replace(cluster.shown["n3"], cordon="memory swap, Jo")
@@ -828,7 +828,7 @@ def test_when_40_of_100_fail_at_once_a_share_is_taken_out_and_a_person_asked_onc
     assert sum(isinstance(c, Cordon) for c in cluster.hear(close)) == 5
 
 
-def test_what_a_person_accepted_falls_again_with_the_nodes_that_are_out():
+def test_the_number_accepted_by_a_person_falls_with_the_number_of_nodes_out():
     cluster = Cluster(nodes=100, policy=replace(ACTING, out_of_fleet=0.05))
     bad = [f"n{i}" for i in range(40)]
     close = OperatorSaid(order=Order.CLOSE, scope="fleet")
@@ -856,7 +856,7 @@ def test_the_breaker_of_a_job_ends_with_the_job():
     assert cluster.keeper.breakers == {}
 
 
-def test_who_comes_back_with_a_cordon_of_ours_counts_before_another_is_taken_out():
+def test_a_node_that_returns_with_our_cordon_counts_before_another_is_taken_out():
     cluster = Cluster(policy=replace(ACTING, out_of_fleet=0.1, out_of_sku=0.1))
     cluster.hear(noticed(cluster.later(), RepairBegun(nodes=("n1",))))
     cluster.look()
@@ -938,7 +938,7 @@ def test_a_node_that_others_keep_for_themselves_is_not_tested_nor_a_spare():
 
 
 @pytest.mark.long
-def test_what_always_holds_holds_whatever_comes():
+def test_the_invariants_of_the_keeper_hold_in_random_lives():
     """`scripts/studies/show-lives` plays more of them."""
     for seed in range(LIVES):
         with blaming(seed):
@@ -975,7 +975,7 @@ def random_news(rng, at, seen):
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_what_is_shown_again_is_known_as_if_each_look_were_written_down(seed):
+def test_looks_at_changed_nodes_only_give_the_lives_of_looks_at_all_nodes(seed):
     rng, seen = random.Random(seed), {}
     quick, whole = Keeper(ACTING), LookingAtAll(ACTING)
     for at in range(100, 4000, 100):

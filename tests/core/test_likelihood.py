@@ -18,7 +18,7 @@ from anubis.core.watch.likelihood import FAMILIES, FAULTS, mix_by_category, mix_
         ("throughput", {"ecc": 29, "unreachable": 24}),
     ],
 )
-def test_what_deviates_says_how_likely_each_kind_of_fault_is(fired, expected):
+def test_deviating_families_give_the_published_likelihoods_of_faults(fired, expected):
     mix = mix_of(fired.split())
     assert list(mix)[: len(expected)] == list(expected)
     for fault, percent in expected.items():

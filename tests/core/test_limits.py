@@ -105,7 +105,7 @@ def test_an_error_that_all_nodes_have_is_none_the_less_one():
     assert {node.judgement for node in found.nodes} == {D}
 
 
-def test_the_gpu_that_computes_other_numbers_is_named_before_what_it_has_wrong():
+def test_a_wrong_digest_of_a_gpu_is_named_before_its_other_defects():
     wrong = lambda n: alike(n) | ({("errors", "cuda:1"): [9]} if n == "n2" else {})  # noqa: E731
     done = measured(the_plan := planned(4), wrong)
     notes = {"n2": {"digests": {"cuda:1": {"exp": "odd"}}}}
@@ -175,7 +175,7 @@ def test_a_bound_itself_is_within(bounds, within, outside):
         assert node.judgement is expected, value
 
 
-def test_the_worst_of_several_samples_is_the_one_that_is_told():
+def test_the_worst_of_several_samples_is_the_one_reported():
     limit = Limit(benchmark="facts", metric="room", at_least=5, source="us")
     values = {("room", "cuda:0"): [9, 1, 4]}
     found, _ = judged(the_plan := planned(1), measured(the_plan, lambda n: values), limit)
@@ -192,7 +192,7 @@ def test_the_worst_of_several_samples_is_the_one_that_is_told():
         ({"at_most": 1, "at_least": 2}, "allows nothing"),
     ],
 )
-def test_a_limit_that_can_hold_nobody_to_anything_is_refused(bounds, complaint):
+def test_a_limit_that_no_value_can_break_is_refused(bounds, complaint):
     with pytest.raises(ValueError, match=complaint):
         Limit(benchmark="facts", metric="room", source="us", **bounds)
 
@@ -224,7 +224,7 @@ def codes_in_the_documentation() -> set[str]:
     return {code for code in codes if not code.startswith("BENCHMARK.")} - NOTHING_TO_DO
 
 
-def test_shipped_remedies_say_what_to_do_about_every_code():
+def test_the_shipped_policy_has_a_remedy_for_every_code():
     policy = configs.policy("default")
     codes = codes_in_the_documentation() | codes_of_programs()
     assert {"NETWORK.UPLINKS", "WIRING.SLOW", "NODE-LOST", "GEMM.HANG"} <= codes

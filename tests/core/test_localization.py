@@ -210,7 +210,7 @@ SINGLE = FatTree(nodes=8, nodes_per_leaf=2, spines=1).fabric()  # one cable up f
 @pytest.mark.parametrize(
     "fabric", [TREE, RAILS, POD, SINGLE], ids=["tree", "rails", "three tiers", "one uplink"]
 )
-def test_every_flow_crosses_what_walks_along_all_its_paths_cross(fabric):
+def test_crossings_of_flows_agree_with_a_walk_along_all_their_paths(fabric):
     rng = np.random.default_rng(7)
     flows = []
     for rail in fabric.rails:
@@ -297,9 +297,7 @@ def test_the_causes_are_the_most_probable_of_all_sets_and_as_probable_as_they_sa
     st.integers(1, 9),
     st.randoms(use_true_random=False),
 )
-def test_the_search_through_large_cases_finds_what_looking_at_every_set_finds(
-    columns, rows, random
-):
+def test_the_search_in_large_cases_finds_the_best_of_all_sets(columns, rows, random):
     q = np.array([[random.choice([0, 0, 0.3, 0.98]) for _ in range(columns)] for _ in range(rows)])
     weight = np.array([random.uniform(-12, -2) for _ in range(columns)])
     evidence = Evidence(q, np.array([random.uniform(2, 1000) for _ in range(rows)]), weight)
@@ -323,7 +321,7 @@ def test_the_search_lets_one_leaf_replace_its_nodes():
     assert replace(evidence, weight=np.array([-6.0, -6.0, -8.0])).search() == [2]
 
 
-def test_what_may_replace_one_cause_is_not_named_for_another_of_the_same_flows():
+def test_an_alternative_to_one_cause_is_not_named_for_another_cause_of_the_same_flows():
     """Two pairs of columns explain two flows each, and a third flow ties them together."""
     q = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
     evidence = Evidence(q, np.full(3, 1e5), np.array([-7.0, -7.3, -7.0, -7.3]))
@@ -335,7 +333,7 @@ def test_what_may_replace_one_cause_is_not_named_for_another_of_the_same_flows()
 
 
 @pytest.mark.parametrize(("weight", "named"), [(-6.0, {0}), (-4.0, {0, 1})])
-def test_many_improbable_parts_are_named_only_where_together_they_are_likely(weight, named):
+def test_many_improbable_parts_are_named_only_if_they_are_likely_together(weight, named):
     """Both explain the only flow; the second stands for 64 links, e^-6 or e^-4 in all."""
     evidence = Evidence(np.ones((1, 2)), np.full(1, 1e6), np.array([-3.0, weight]))
     case = solve_case(np.arange(1), np.arange(2), evidence)
@@ -403,7 +401,7 @@ def broken_networks(draw, noise=(0.01, 0.03)):
 @settings(max_examples=40, deadline=None)
 @given(broken_networks())
 @pytest.mark.long
-def test_nobody_whose_flows_are_all_good_is_ever_blamed(network):
+def test_a_part_whose_flows_are_all_good_is_never_named(network):
     observations = observe(network.fabric, scanned(network, network.fabric))
     model = model_of(observations)
     bad = {
@@ -505,7 +503,7 @@ def test_a_quick_scan_names_it_and_no_partner(fabric, kind):
         assert found.causes[0].confidence > 0.95
 
 
-def test_an_uplink_is_one_of_its_leafs_where_paths_are_unknown_and_itself_where_they_are_known():
+def test_a_bad_uplink_is_one_of_its_leaf_without_paths_and_exact_with_them():
     fault = Fault(kind="lossy uplink", part=Part("link", "leaf-0-1", "spine-0-2"), loss=0.5)
     hashed = SimulatedNetwork(fabric=TREE, faults=(fault,), noise=0.01)
     (cause,) = located(TREE, fully_scanned(hashed, TREE)).causes
@@ -598,7 +596,7 @@ def test_a_node_with_one_nic_and_that_nic_are_one_name():
     assert describe(RAILS, Part("node", "gpu7")) == "node gpu7"
 
 
-def test_a_node_and_its_only_nic_that_was_measured_cannot_be_told_apart():
+def test_a_node_and_its_only_measured_nic_cannot_be_told_apart():
     fault = Fault(kind="slow node", part=Part("node", "node00003"))
     network = SimulatedNetwork(fabric=RAILS, faults=(fault,), noise=0.01)
     (cause,) = located(RAILS, scanned(network, RAILS, rails="0")).causes
@@ -606,7 +604,7 @@ def test_a_node_and_its_only_nic_that_was_measured_cannot_be_told_apart():
     assert "cannot tell apart" in sentence(RAILS, cause)
 
 
-def test_two_bad_ones_that_met_only_each_other_cannot_be_told_apart_from_one():
+def test_two_nodes_that_only_met_each_other_are_both_named_as_candidates():
     nodes = TREE.nodes
     rows = [Observation(Flow(*rail_nics_on(a, b, "0")), 0.4) for a, b in (nodes[:2], nodes[1::-1])]
     rows += [
@@ -616,7 +614,7 @@ def test_two_bad_ones_that_met_only_each_other_cannot_be_told_apart_from_one():
     assert set(cause.parts) == {Part("node", nodes[0]), Part("node", nodes[1])}
 
 
-def test_what_both_send_at_once_is_either_ways_fault():
+def test_a_slow_exchange_in_both_directions_blames_no_single_direction():
     """Measured one way each, only sending is slow; measured both at once, nobody can say."""
     a, *others = TREE.nodes[:4]
     one_way = [Observation(Flow(*rail_nics_on(a, b, "0")), 0.4) for b in others]
@@ -632,7 +630,7 @@ def test_what_both_send_at_once_is_either_ways_fault():
     assert (cause.parts, cause.way) == ((Part("node", a),), "both")
 
 
-def test_nothing_measured_and_nothing_bad_blame_nobody():
+def test_no_flows_or_only_good_flows_name_no_part():
     assert locate(TREE, []).causes == ()
     fine = scanned(SimulatedNetwork(fabric=TREE, noise=0.01), TREE)
     assert located(TREE, fine).causes == ()
@@ -646,7 +644,7 @@ def test_one_bad_flow_among_many_good_ones_is_chance_and_named_as_unexplained():
     assert found.unexplained == (rows[7],)
 
 
-def test_a_cause_is_told_in_a_drain_reason():
+def test_the_sentence_of_a_cause_fits_a_drain_reason():
     fault = Fault(kind="bad cable", part=Part("nic", "node00003", "1"), way="in", loss=0.4)
     network = SimulatedNetwork(fabric=RAILS, faults=(fault,), noise=0)
     (cause,) = located(RAILS, scanned(network, RAILS), noise=0.01).causes
@@ -672,7 +670,7 @@ EVERY_PART = [
 
 
 @given(st.lists(st.sampled_from(EVERY_PART), min_size=1, max_size=6, unique=True))
-def test_each_class_of_parts_has_a_subject_that_names_only_what_all_of_them_share(parts):
+def test_the_subject_of_a_class_of_parts_names_only_places_that_all_share(parts):
     cause = Cause(
         parts=tuple(parts),
         chances=(1 / len(parts),) * len(parts),
@@ -764,14 +762,14 @@ def test_nothing_bad_needs_no_round():
 
 
 @pytest.mark.parametrize("part", [Part("node", "node00003"), Part("nic", "node00003", "0")])
-def test_another_rail_tells_a_node_from_its_nic(part):
+def test_pairs_on_another_rail_separate_a_node_from_its_nic(part):
     network = SimulatedNetwork(fabric=RAILS, faults=(Fault(kind="", part=part),), noise=0.01)
     pairs, found = confirmed(network, scanned(network, RAILS, rails="0"))
     assert {rail_nic.rail for ends in pairs for rail_nic in ends} - {"0"}
     assert named(found) == [part]
 
 
-def test_a_neighbour_tells_a_node_from_its_leafs_uplinks():
+def test_pairs_with_neighbours_separate_a_node_from_the_uplinks_of_its_leaf():
     """One flow each way between two leaves is all there is; all else was among neighbours."""
     a, b = "node00001", "node00009"
     far = [rail_nics_on(a, b, "0")]
@@ -792,7 +790,7 @@ def test_a_neighbour_tells_a_node_from_its_leafs_uplinks():
         assert named(found) == [part]
 
 
-def test_where_routes_are_known_pairs_are_chosen_that_cross_the_link():
+def test_with_known_routes_confirming_pairs_cross_the_suspected_link():
     fault = Fault(kind="", part=Part("link", "leaf-0-1", "spine-0-2"), loss=0.5)
     fabric = ROUTED[id(TREE)]
     network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0.01)
@@ -819,7 +817,7 @@ def test_a_nic_that_is_slow_in_half_of_its_tests_is_named_by_a_full_scan():
         assert ", on and off: 30% below normal in" in sentence(RAILS, cause)
 
 
-def test_what_is_slow_in_every_test_is_steady():
+def test_a_part_that_is_slow_in_every_test_is_steady():
     fault = Fault(kind="slow node", part=Part("node", "node00003"))
     network = SimulatedNetwork(fabric=TREE, faults=(fault,), noise=0.01)
     (cause,) = located(TREE, fully_scanned(network, TREE)).causes
@@ -827,7 +825,7 @@ def test_what_is_slow_in_every_test_is_steady():
 
 
 @pytest.mark.parametrize("fabric", [TREE, RAILS], ids=["tree", "rails"])
-def test_a_nic_that_was_slow_once_is_met_again_until_it_is_told_from_its_partner(fabric):
+def test_a_nic_that_was_slow_once_is_paired_again_until_it_differs_from_its_partner(fabric):
     """A quick scan sees a NIC two or three times; what never showed cannot be found."""
     shown = found = 0
     for seed in range(6):
@@ -852,7 +850,7 @@ def test_a_nic_that_was_slow_once_is_met_again_until_it_is_told_from_its_partner
 # --- routes that are wrong -------------------------------------------------------------------
 
 
-def test_routes_that_switches_do_not_keep_to_blame_nobody_for_them():
+def test_routes_that_switches_ignore_are_left_aside_and_name_no_wrong_part():
     """Adaptive routing: flows take any way, whatever the tables say."""
     for seed in range(5):
         rng = np.random.default_rng(seed)
@@ -925,7 +923,7 @@ def test_leaves_that_are_not_joined_by_any_cable_are_searched_apart():
     assert named(located(fabric, network.measure(pairs), noise=0.01)) == [fault.part]
 
 
-def test_a_link_of_two_cables_is_hit_by_half_of_what_crosses_it():
+def test_a_fault_of_a_link_of_two_cables_hits_half_of_its_flows():
     fabric = Fabric(
         switches=(Switch(id="s", name="s"), Switch(id="t", name="t")),
         links=(Link(a="s", b="t", cables=(Cable(), Cable())),),
@@ -953,7 +951,7 @@ def test_a_bad_link_between_two_good_nodes_blames_neither():
     assert blame(groups) == set()
 
 
-def test_two_suspects_who_only_met_each_other_cannot_be_told_apart():
+def test_two_suspects_that_only_met_each_other_cannot_be_told_apart():
     assert blame({("a", "b"): True, ("c", "d"): False}) == set()
 
 

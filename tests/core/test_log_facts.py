@@ -92,7 +92,7 @@ def test_a_time_out_reaches_back_to_when_it_began_to_wait():
     assert named(evidence_of(kernel("n3", "xid-79", CRASH - 700), waited)) == {"n3"}
 
 
-def test_a_critical_error_at_an_unknown_time_is_told_with_less_confidence():
+def test_a_critical_error_at_an_unknown_time_has_less_confidence():
     (fact,) = facts_of(evidence_of(kernel("n3", "xid-79", None)), FactKind.CRITICAL_ERROR)
     assert fact.confidence == 0.5
 
@@ -107,7 +107,7 @@ def test_notes_and_application_errors_are_no_critical_errors():
     assert (fact.whom.node, fact.code) == ("n2", "xid-94")
 
 
-def test_of_a_rank_the_first_error_counts_and_what_followed_is_told():
+def test_the_first_error_of_a_rank_counts_and_later_ones_are_listed():
     evidence = evidence_of(closed(2, 5, CRASH), raised(2, CRASH + 1))
     assert not facts_of(evidence, FactKind.APPLICATION_ERROR)
     (fact,) = facts_of(
@@ -129,7 +129,7 @@ def test_an_error_of_nine_of_ten_ranks_is_nobodys(ranks, is_shared):
     assert not named(evidence)
 
 
-def test_a_time_out_on_all_ranks_blames_nobody():
+def test_a_time_out_on_all_ranks_names_no_node():
     evidence = evidence_of(
         *[said(rank, "watchdog-timeout", Gravity.DISTRIBUTED) for rank in range(8)]
     )
@@ -144,7 +144,7 @@ def test_a_report_is_an_edge_from_node_to_node():
 
 
 @pytest.mark.parametrize("peer", ["10.0.0.2", "127.0.0.1", "10.9.9.9", "localhost", "rank 2"])
-def test_a_peer_on_the_same_node_or_of_no_node_of_the_job_blames_nobody(peer):
+def test_an_error_about_a_peer_on_the_same_node_or_outside_the_job_names_no_node(peer):
     event = said(2, "gloo-closed", Gravity.DISTRIBUTED, peer=peer)
     (fact,) = facts_of(evidence_of(event), FactKind.DISTRIBUTED_ERROR)
     assert (fact.whom.node, fact.peer) == ("", None)
@@ -163,7 +163,7 @@ def test_a_process_that_a_launcher_ended_did_not_die_by_itself(signal, dies):
     assert bool(facts_of(evidence, FactKind.DIED)) is dies
 
 
-def test_a_loss_that_is_no_number_blames_nobody():
+def test_a_loss_that_is_no_number_names_no_node():
     evidence = evidence_of(said(3, "loss-not-a-number", Gravity.LOSS))
     assert facts_of(evidence, FactKind.BAD_LOSS)
     assert not named(evidence)

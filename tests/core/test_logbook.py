@@ -112,7 +112,7 @@ def everywhere(past: Past) -> list[tuple[str, float]]:
 
 
 @given(past=pasts, drawn=instants)
-def test_every_status_is_what_going_through_everything_finds(
+def test_every_status_agrees_with_a_pass_over_all_records(
     past: Past, drawn: list[tuple[str, float]]
 ) -> None:
     found = past.logbook.statuses(asked(drawn), COVARIATES)
@@ -122,7 +122,7 @@ def test_every_status_is_what_going_through_everything_finds(
 
 
 @given(past=pasts)
-def test_who_is_watched_and_who_is_down_is_what_going_through_everything_finds(past: Past) -> None:
+def test_watched_and_down_nodes_agree_with_a_pass_over_all_records(past: Past) -> None:
     rows = everywhere(past)
     assert past.logbook.are_watched(asked(rows)).tolist() == [
         past.naive.watched(*row) for row in rows
@@ -162,7 +162,7 @@ def test_no_status_knows_the_future(past: Past, half: int) -> None:
 
 
 @given(past=pasts, drawn=instants, until=hours)
-def test_every_spell_is_what_going_through_everything_finds(
+def test_every_uptime_agrees_with_a_pass_over_all_records(
     past: Past, drawn: list[tuple[str, float]], until: float
 ) -> None:
     found = past.logbook.uptimes(asked(drawn), until, COVARIATES)
@@ -177,7 +177,7 @@ def test_every_spell_is_what_going_through_everything_finds(
 
 
 @given(past=pasts, until=hours)
-def test_the_table_as_of_then_does_not_know_what_came_later(past: Past, until: float) -> None:
+def test_the_table_as_of_a_time_ignores_later_records(past: Past, until: float) -> None:
     every = asked([row for row in everywhere(past) if row[1] < until])
     now = past.logbook.uptimes(every, until, COVARIATES)
     then = known_at(past, until).logbook.uptimes(every, until, COVARIATES)
@@ -307,7 +307,7 @@ def test_a_category_that_a_model_never_saw_counts_in_the_totals_and_is_named() -
     assert logbook.uncovered_categories(known[:-1]) == ("y",)
 
 
-def test_validations_are_a_covariate_only_where_there_are_any() -> None:
+def test_validations_are_a_covariate_only_if_there_are_some() -> None:
     past = worked_example()
     assert "validated_h" in past.logbook.covariates()
     assert Logbook.from_records(past.incidents, past.watches).covariates() == (
@@ -340,7 +340,7 @@ def test_a_node_of_a_bad_rack_is_known_by_the_others_of_it_before_anything_happe
     assert before.values[:, 0].tolist() == [1.0, 1.0]
 
 
-def test_a_attribute_that_is_not_told_of_nearly_all_nodes_is_no_covariate_and_is_named() -> None:
+def test_an_attribute_that_many_nodes_lack_is_no_covariate_and_is_named() -> None:
     gapless = Logbook.from_records(STRUCK, WATCHED, attributes=RACKS)
     assert "rack_rate" in gapless.covariates()
     assert "sku_rate" not in gapless.covariates()
@@ -358,7 +358,7 @@ def test_before_a_node_was_installed_it_was_another_one_under_its_name() -> None
     assert logbook.statuses(instants, ("age_h",)).values[:, 0].tolist() == [15.0, 5.0]
 
 
-def test_a_node_nobody_knows_has_the_status_of_one_just_added_and_is_not_watched() -> None:
+def test_an_unknown_node_has_the_status_of_a_new_one_and_is_not_watched() -> None:
     logbook = worked_example().logbook
     asked = Instants.now(["stranger"], 8 * HOUR_S)
     status = dict(zip(COVARIATES, logbook.statuses(asked, COVARIATES).values[0], strict=True))

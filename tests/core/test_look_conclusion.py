@@ -22,7 +22,7 @@ def silenced(telemetry, nodes=slice(None), points=slice(None)):
     return replace(telemetry, values=values)
 
 
-def test_nobody_is_unlike_the_others_where_all_reported_all_the_time():
+def test_if_all_nodes_reported_all_the_time_the_answer_is_that_none_stands_out():
     assert concluded(healthy()).answer is LookAnswer.NOBODY
 
 
@@ -32,20 +32,20 @@ def test_a_node_that_is_named_is_the_answer():
     assert concluded(telemetry).answer is LookAnswer.NAMED
 
 
-def test_less_than_the_continuity_clears_nobody():
+def test_data_shorter_than_the_continuity_gives_no_all_clear():
     conclusion = concluded(healthy(points=200))
     assert conclusion.answer is LookAnswer.UNKNOWN
     assert "for 200 s at a stretch" in conclusion.why
     assert "after 240 s" in conclusion.why
 
 
-def test_three_nodes_clear_nobody():
+def test_three_nodes_give_no_all_clear():
     conclusion = concluded(healthy(nodes=3))
     assert conclusion.answer is LookAnswer.UNKNOWN
     assert "at least 4 are needed" in conclusion.why
 
 
-def test_telemetry_that_stopped_clears_nobody():
+def test_telemetry_that_stopped_gives_no_all_clear():
     conclusion = concluded(silenced(healthy(), points=slice(600, None)))
     assert (conclusion.answer, conclusion.why) == (
         LookAnswer.UNKNOWN,
@@ -53,7 +53,7 @@ def test_telemetry_that_stopped_clears_nobody():
     )
 
 
-def test_holes_between_short_stretches_clear_nobody():
+def test_short_stretches_between_holes_give_no_all_clear():
     holes = [point for point in range(900) if point % 230 < 20]
     assert concluded(silenced(healthy(), points=holes)).answer is LookAnswer.UNKNOWN
 

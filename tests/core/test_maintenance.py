@@ -68,7 +68,7 @@ def end_of_all(at):
     random.Random(0),
 )
 @given(told(), times, st.randoms())
-def test_what_was_told_last_holds_in_whatever_order_it_is_known(
+def test_the_last_reported_window_holds_in_any_order_of_arrival(
     event_records, at, order: random.Random
 ):
     shuffled = list(event_records)
@@ -85,7 +85,7 @@ def test_a_window_that_cannot_be_is_refused(begin, end):
         planned(begin, end)
 
 
-def test_of_several_windows_the_one_that_is_open_and_ends_last_is_told():
+def test_the_open_window_that_ends_last_is_shown():
     event_records = [
         EventRecord(id="1", at=0.0, event=planned(0.0, 10.0)),
         EventRecord(id="2", at=0.0, event=planned(5.0, 30.0)),
@@ -111,7 +111,7 @@ looks = st.dictionaries(
 
 
 @given(st.lists(looks, max_size=6))
-def test_the_history_comes_to_have_what_an_orchestrator_shows_and_is_told_it_once(seen):
+def test_the_history_records_each_window_of_an_orchestrator_once(seen):
     event_records = []
     for place, windows in enumerate(seen):
         look = FleetSeen(at=3.0 * place, nodes={}, windows=windows)
@@ -129,7 +129,7 @@ def test_the_history_comes_to_have_what_an_orchestrator_shows_and_is_told_it_onc
     }
 
 
-def test_a_person_who_ends_what_an_orchestrator_still_shows_is_not_believed():
+def test_a_window_that_the_orchestrator_still_shows_reopens_after_a_person_ended_it():
     window = SeenWindow(nodes=("n1",), begin=0.0, end=100.0)
     look = FleetSeen(at=10.0, nodes={}, windows={"reservation a": window})
     event_records = news_of_windows(look, {})

@@ -166,7 +166,7 @@ def test_a_simulated_pair_is_either_right_or_wrong():
     assert len(set(samples["latency_us"].tolist())) == 8
 
 
-def test_most_nodes_away_from_the_start_blame_nobody_until_somebody_goes_on_all_the_same():
+def test_an_operation_with_most_nodes_unreachable_stops_until_a_person_resumes_it():
     away = BED.nodes[:4]
     sentence = r'4 of 6 nodes cannot be reached: until shown otherwise.* "no agent started on it"'
     with pytest.raises(ExecutorError, match=sentence):
@@ -208,7 +208,7 @@ def test_the_planted_part_is_named_and_nothing_else(fabric, kind, groups):
 
 
 @pytest.mark.parametrize("groups", ["quick", "covering", "pairs"])
-def test_of_three_leaves_the_one_whose_uplink_is_slow_is_named_though_most_pairs_cross_it(groups):
+def test_a_slow_uplink_of_one_of_three_leaves_is_named_though_most_pairs_cross_it(groups):
     fault = Fault(kind="", part=uplink(BED, "leaf-0-1"), loss=0.6)
     view = scanned(BED, [fault], groups)
     assert verdicts(view) == {(fault.part,)}
@@ -278,7 +278,7 @@ def undisturbed(view):
             yield cables, run.started_at, run.started_at + run.duration_s
 
 
-def test_pairs_that_follow_from_results_meet_nobody_on_a_cable():
+def test_follow_up_pairs_share_no_cable_at_the_same_time():
     """On a fabric where some met others before, which is why they are measured again."""
     after = list(undisturbed(scanned_while_well(PODS)))
     assert len(after) > 8
@@ -298,7 +298,7 @@ UPPER = FatTree(
 ).fabric()  # 16 cables above the spines of each rail
 
 
-def test_a_bad_cable_above_the_spines_whose_pairs_could_be_excused_is_found_in_its_class():
+def test_a_bad_cable_above_the_spines_is_found_in_its_class_despite_shared_cables():
     """Each pair that crossed it may have met another one there, and misses it the second time."""
     fault = Fault(kind="", part=link_part(next(k for k in UPPER.links if "core" in k.b)), loss=0.4)
     view = scanned(UPPER, [fault], "covering", spec=ACROSS)
@@ -315,13 +315,13 @@ def test_without_a_topology_a_slow_node_is_still_found():
     assert verdicts(scanned(fabric, [FAULTS["node"](fabric)])) == {(Part("node", "n5"),)}
 
 
-def test_a_slow_leaf_that_carries_a_whole_rail_is_not_what_is_normal_there():
+def test_a_slow_leaf_that_carries_a_whole_rail_is_not_taken_as_normal():
     fabric = FatTree(nodes=16, nodes_per_leaf=16, rails=4).fabric()
     fault = Fault(kind="", part=Part("switch", "leaf-2-0"))
     assert verdicts(scanned(fabric, [fault])) == {(fault.part,)}
 
 
-def test_what_the_ports_counted_stands_beside_the_part_it_is_about():
+def test_port_counters_are_listed_as_evidence_of_their_part():
     def count(leaf, port):
         return Count(guid=leaf, name=leaf, port=port, counter="symbol_error", value=1523)
 
@@ -339,7 +339,7 @@ def test_a_node_that_is_lost_in_the_middle_is_unknown_and_its_partners_are_not_b
     assert not view.assessment.parts
 
 
-def test_what_cannot_be_measured_stays_unknown_and_says_where_it_is():
+def test_a_node_that_cannot_be_measured_is_unknown_by_name():
     view = scanned(TWO_TIERS, broken={TWO_TIERS.nodes[5]})
     assert verdicts(view, Judgement.UNKNOWN) == {(Part("node", TWO_TIERS.nodes[5]),)}
     assert view.assessment.named(Judgement.UNKNOWN) == (TWO_TIERS.nodes[5],)

@@ -25,7 +25,7 @@ def facts(*settings, nodes=8, collectors=frozenset({Collector.SETTINGS})):
     return reason(evidence, SETTINGS_RULES)
 
 
-def test_a_node_that_is_set_up_otherwise_is_named_with_what_others_have():
+def test_a_node_with_another_setting_is_named_with_the_value_of_the_others():
     (fact,) = facts(odd("n3")).facts
     assert fact.whom == Whom(node="n3")
     assert fact.code == "setting-driver"
@@ -34,13 +34,13 @@ def test_a_node_that_is_set_up_otherwise_is_named_with_what_others_have():
     )
 
 
-def test_what_bears_on_traffic_between_ranks_is_likelier_than_the_rest():
+def test_a_setting_that_affects_traffic_is_a_likelier_cause():
     of_nic, of_host = facts(odd("n3", "mtu", "ib0"), odd("n3", "swap")).facts
     assert of_nic.confidence > of_host.confidence
     assert of_nic.code == "setting-mtu ib0"
 
 
-def test_where_many_nodes_of_a_job_have_another_value_none_is_to_blame():
+def test_a_value_that_many_nodes_of_a_job_have_blames_no_node():
     reasoning = facts(odd("n0"), odd("n1"), odd("n2"), odd("n5", "mtu", "ib0"))
     whole, single = sorted(reasoning.facts, key=lambda fact: fact.whom.node)
     assert whole.whom == Whom()
@@ -49,6 +49,6 @@ def test_where_many_nodes_of_a_job_have_another_value_none_is_to_blame():
     assert [fact.whom.node for fact in facts(odd("n0"), odd("n1")).facts] == ["n0", "n1"]
 
 
-def test_without_settings_the_rule_says_what_it_lacked():
+def test_without_settings_the_rule_names_them_as_missing():
     assert facts(collectors=frozenset()).unmet == {"settings": ("settings",)}
     assert facts().facts == ()

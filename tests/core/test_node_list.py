@@ -70,7 +70,7 @@ def test_a_search_says_how_many_others_fit():
     assert (found.found, found.others) == (3, len([1 for g in FLEET if "n1" in g.node]) - 3)
 
 
-def test_links_keep_what_was_asked_and_begin_at_the_first_page():
+def test_links_keep_the_query_and_go_to_the_first_page():
     query = NodeQuery(words="r1 & x", show="all", page=3)
     assert query.href(page=4) == "/?q=r1+%26+x&show=all&page=4"
     assert query.href(sort="node") == "/?q=r1+%26+x&show=all&sort=node"
@@ -82,7 +82,7 @@ def test_no_column_says_that_a_defective_node_is_well():
     assert node_row(glance(1), None).last == "passed pair"
 
 
-def test_a_defect_that_the_keeper_knows_is_told_with_its_figures():
+def test_a_defect_that_the_keeper_knows_is_shown_with_its_figures():
     found = DefectFound(at=1.0, campaign="c", code="GEMM.TFLOPS", reason="products 20% slower")
     life = Life(node="n1", defect=found)
     assert node_row(glance(1, DEFECTIVE), life).why == f"{found.reason} (GEMM.TFLOPS)"

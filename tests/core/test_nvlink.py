@@ -96,7 +96,7 @@ def test_a_gpu_apart_and_a_divided_cluster_are_remarked_on():
     assert "clique 7: 1 nodes, clique 9: 1 nodes" in divided.sentence
 
 
-def test_what_nvidia_smi_says_may_follow_a_topology_and_leaves_it_as_it_is(tmp_path):
+def test_output_of_nvidia_smi_after_a_topology_adds_domains_and_changes_nothing_else(tmp_path):
     whole = "tray1: ==============NVSMI LOG==============\ntray1: \ntray1: Attached GPUs   : 1\n"
     whole += "tray1: GPU 00000000:0A:00.0\ntray1:     Fabric\n"
     file = tmp_path / "fabric.txt"
@@ -118,7 +118,7 @@ def test_two_hosts_that_are_one_node_of_the_topology_count_once(tmp_path):
     assert [f.kind for f in survey.findings] == ["nvlink-cliques", "node-twice"]
 
 
-def test_domains_alone_are_a_fabric_whose_nodes_are_all_on_one_switch(tmp_path):
+def test_domains_alone_are_a_fabric_with_one_switch(tmp_path):
     file = tmp_path / "domains.txt"
     file.write_text("".join(told(f"tray{n}", "7") for n in range(3)))
     survey = fabric_sources.load(file)
@@ -213,7 +213,7 @@ def measured(fabric: Fabric, *faults: Fault, noise: float = 0.01, seed: int = 0)
         (Part("switch", "rack2"), "one of the 2 NVLink switches of rack2"),
     ],
 )
-def test_a_tray_the_nvlinks_of_a_gpu_and_the_switches_of_a_domain_are_told_apart(part, words):
+def test_trays_nvlinks_of_a_gpu_and_switches_of_a_domain_are_told_apart(part, words):
     fabric = racks(trays=6).nvlink
     (cause,) = measured(fabric, Fault(kind="", part=part, loss=0.2)).causes
     assert cause.parts == (part,)
@@ -296,7 +296,7 @@ def test_slow_groups_are_filled_up_within_their_domain_beside_good_groups_of_the
     assert all(set(group) <= set(b) or set(group) <= set(c) for group in controls)
 
 
-def test_a_domain_that_is_slow_as_a_whole_is_named_and_never_taken_for_what_is_normal():
+def test_a_domain_that_is_slow_as_a_whole_is_named_and_not_taken_as_normal():
     """A group is compared with the usual pace of all groups of its size so far."""
     fabric = racks(count=4, trays=18, per_leaf=36)
     slow = {member.node for member in fabric.domains[0].nodes}

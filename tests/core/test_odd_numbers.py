@@ -90,7 +90,7 @@ def test_two_sick_gpus_of_one_place_do_not_make_the_place_sick():
     assert named == {("cuda:0", ""), ("cuda:1", "")}
 
 
-def test_a_gpu_that_only_one_place_ever_fed_is_not_told_from_that_place():
+def test_a_gpu_fed_from_only_one_place_cannot_be_told_from_that_place():
     met = [GpuRun("n", "cuda:0", "numa0", run) for run in range(4)]
     (culprit,) = find_culprits([*met, GpuRun("n", "cuda:1", "numa1", 0)], met)
     assert culprit.is_open
@@ -105,7 +105,7 @@ def test_a_gpu_that_only_one_place_ever_fed_is_not_told_from_that_place():
         (["a", "a"], "nothing to compare"),
     ],
 )
-def test_right_is_what_most_gpus_of_a_kind_have(digests, right):
+def test_the_right_digest_is_that_of_most_gpus_of_a_kind(digests, right):
     answers = [
         Answers(gpu_run=GpuRun("n", str(gpu), "p", 0), workload=WORKLOAD, digests={"q": digest})
         for gpu, digest in enumerate(digests)
@@ -177,7 +177,7 @@ WELL = [run_of("n0"), run_of("n1")]
         ),
     ],
 )
-def test_a_verdict_says_what_was_seen_how_often_and_what_is_next(
+def test_a_verdict_about_odd_numbers_has_what_how_often_and_the_next_step(
     runs, device, judgement, code, words
 ):
     (verdict,) = judge_odd_numbers([*WELL, *runs])
@@ -186,7 +186,7 @@ def test_a_verdict_says_what_was_seen_how_often_and_what_is_next(
     assert words in verdict.reason
 
 
-def test_another_kind_of_gpu_is_no_witness_and_without_a_majority_nobody_is_right():
+def test_gpus_of_another_kind_do_not_vote_and_without_a_majority_none_is_right():
     others = [run_of(node, odd=[0, 1], kind="H200") for node in ("n3", "n4")]
     assert judge_odd_numbers([*WELL, *others]) == []
     split = judge_odd_numbers([*WELL, run_of("n3", odd=[0, 1]), run_of("n4", odd=[0, 1])])

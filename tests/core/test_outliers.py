@@ -134,7 +134,7 @@ def random_job(seed):
 
 
 @pytest.mark.parametrize("seed", range(7))
-def test_the_stream_names_whom_the_rule_as_written_names(seed):
+def test_the_stream_names_the_nodes_that_the_written_rule_names(seed):
     job = random_job(seed)
     rule = OutlierRule(level_s=2400.0)
     cuts = sorted({0, job.points, *np.random.default_rng(seed).integers(1, job.points, 4).tolist()})
@@ -172,7 +172,7 @@ def test_more_power_than_its_peers_is_no_fault():
     assert not heard(telemetry(values)).deviations()
 
 
-def test_what_all_nodes_do_together_names_nobody():
+def test_a_change_on_all_nodes_together_names_none():
     values = healthy()
     values[:, 15 * 60 :] -= 300
     assert not heard(telemetry(values)).deviations()
@@ -230,7 +230,7 @@ def test_a_node_of_which_a_third_of_the_samples_is_missing_has_a_level_all_the_s
     assert set(heard(telemetry(values)).deviations()) == {"n3"}
 
 
-def test_before_ten_minutes_nobody_has_a_level():
+def test_before_ten_minutes_no_node_has_a_level():
     stream = heard(telemetry(healthy(minutes=9)))
     assert stream.unable() == "no node has reported for 10 minutes, so none has a level"
 
@@ -243,7 +243,7 @@ def test_a_node_that_comes_back_is_named_no_more():
     assert not heard(job).deviations()
 
 
-def test_what_is_kept_does_not_grow():
+def test_the_state_of_the_stream_does_not_grow():
     stream = OutlierStream((POWER,), tuple(f"n{i}" for i in range(8)))
     sizes = set()
     for minute in range(0, 180, 20):

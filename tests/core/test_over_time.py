@@ -45,7 +45,7 @@ def naive(validations: list[Validation]) -> Judgement:
     return Judgement.HEALTHY if passes else Judgement.UNKNOWN
 
 
-def test_each_day_counts_what_tests_had_shown_as_a_naive_loop_does():
+def test_counts_of_each_day_agree_with_a_naive_loop():
     draw = random.Random(4)
     kinds = [Judgement.HEALTHY, Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN]
     validations = []
@@ -67,7 +67,7 @@ def test_each_day_counts_what_tests_had_shown_as_a_naive_loop_does():
         assert [day.healthy, day.defective, day.unknown] == counts
 
 
-def test_the_last_day_is_today_and_without_a_verdict_nobody_is_counted():
+def test_the_last_day_is_today_and_untested_nodes_are_not_counted():
     days = health_by_day([], NOW, 3)
     assert [day.begin / DAY_S for day in days] == [98, 99, 100]
     assert days[-1] == FleetDay(begin=100 * DAY_S, healthy=0, defective=0, unknown=0)
@@ -152,7 +152,7 @@ def test_the_mean_is_over_the_nodes_that_had_so_many():
         assert row.mean_h == pytest.approx(fmean(expected[row.number]))
 
 
-def test_the_page_says_what_is_known_and_what_is_not():
+def test_the_page_over_time_states_known_and_missing_figures():
     quiet = ClusterOverTime(name="<b>", days=health_by_day([], NOW, 3), categories=(), before=())
     page = health_page([quiet], NOW)
     assert "No incident is known." in page

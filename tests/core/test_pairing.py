@@ -89,7 +89,7 @@ def rounds_of(text):
 
 
 @pytest.mark.twin("test_the_pairs_of_each_round_are_those_that_were_recorded")
-def test_the_excerpt_is_what_was_recorded(real):
+def test_the_excerpt_of_superbench_is_the_recorded_one(real):
     blocks = real("superbench/logs/mpi_pattern.txt").read_text().split("\n\n")
     (recorded,) = [block for block in blocks if "pattern_type: pair-wise" in block]
     assert rounds_of(recorded.partition("\n")[2]) == rounds_of(PAIR_WISE)
@@ -252,7 +252,7 @@ def test_across_parts_only_an_overwhelming_part_or_an_odd_one_is_left_over(sizes
     assert len(pairs) == min(total // 2, total - max(sizes, default=0))
 
 
-def test_a_tree_of_three_tiers_takes_three_rounds_of_everybody_on_all_rails_at_once():
+def test_a_tree_of_three_tiers_takes_three_rounds_of_all_nodes_on_all_rails():
     fabric = FatTree(nodes=256, nodes_per_leaf=8, leaves_per_pod=4, spines=4, rails=4).fabric()
     rounds = quick_rounds(fabric, fabric.nodes)
     assert [(each.hops, each.rails) for each in rounds] == [
@@ -266,7 +266,7 @@ def test_a_tree_of_three_tiers_takes_three_rounds_of_everybody_on_all_rails_at_o
             assert fabric.hops(fabric.nic(one, rail), fabric.nic(other, rail)) == each.hops
 
 
-def test_who_has_no_partner_is_named_and_why():
+def test_nodes_without_a_partner_are_listed_with_the_reason():
     """Leaves of 3, 1 and 1 nodes: the single ones are alone on theirs; across, one of the three
     is left over."""
     fabric = FatTree(nodes=5, nodes_per_leaf=3, leaves_per_pod=3, spines=2).fabric()
@@ -338,7 +338,7 @@ def test_rounds_beyond_one_for_each_tier_are_for_rails_that_are_cabled_different
     assert all("3" in each.rails for each in extra)
 
 
-def test_nodes_whose_partners_lack_a_rail_make_up_for_it_with_each_other():
+def test_nodes_whose_partners_lack_a_rail_are_paired_with_each_other_on_it():
     fabric = FatTree(nodes=64, nodes_per_leaf=16, rails=2).fabric()
     lacking = fabric.nodes[:8]  # half a leaf
     nics = [nic for nic in fabric.nics if nic.rail == "0" or nic.node not in lacking]
@@ -350,7 +350,7 @@ def test_nodes_whose_partners_lack_a_rail_make_up_for_it_with_each_other():
     assert set(flat(more.pairs)) == partners - set(lacking)
 
 
-def test_nodes_that_are_not_asked_for_meet_nobody():
+def test_only_the_requested_nodes_are_paired():
     fabric = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=2).fabric()
     some = fabric.nodes[::3]
     for each in quick_rounds(fabric, some):
@@ -372,7 +372,7 @@ def test_the_only_way_is_crossed_surely_and_one_of_many_by_its_share():
     assert len(found.unsure_links) == 4
 
 
-def test_all_pairs_at_once_cross_what_they_cross_one_by_one():
+def test_coverage_of_all_pairs_at_once_equals_that_of_pairs_one_by_one():
     fabric = FatTree(nodes=9, nodes_per_leaf=4, leaves_per_pod=3, spines=3, rails=2).fabric()
     rounds = [
         HopRound(hops=0, rails=fabric.rails, pairs=pairs, alone=(), spare=())
@@ -446,7 +446,7 @@ def test_without_a_way_to_gain_more_rounds_end():
 
 
 @given(st.integers(0, 40), st.integers(2, 9))
-def test_groups_side_by_side_are_all_as_large_as_asked_for_and_hold_everybody(n, size):
+def test_groups_side_by_side_have_the_requested_size_and_include_all_nodes(n, size):
     nodes = [f"n{i}" for i in range(n)]
     rounds = list(batches(nodes, size))
     assert len(rounds) == (0 if n == 0 else 1 if n % min(size, n) == 0 else 2)

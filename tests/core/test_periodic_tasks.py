@@ -47,7 +47,7 @@ def test_weekly_work_is_due_on_mondays():
     assert datetime.fromtimestamp(due, UTC).strftime("%A") == "Monday"
 
 
-def test_what_was_never_done_is_due_and_what_was_done_is_not():
+def test_a_task_never_done_is_due_and_a_task_done_is_not():
     now = at("2026-11-22T18:00")
     assert due_now(DAILY, None, now) == at("2026-11-22T02:30")
     assert due_now(DAILY, record(at("2026-11-22T02:30")), now) is None
@@ -65,9 +65,7 @@ def test_a_clock_that_goes_back_repeats_nothing():
 
 
 @given(RHYTHMS, INSTANTS, st.lists(st.floats(0, 5e5), max_size=40))
-def test_whoever_looks_how_often_it_is_done_at_most_once_for_each_time_that_passed(
-    rhythm, begin, pauses
-):
+def test_a_task_is_done_at_most_once_for_each_of_its_times(rhythm, begin, pauses):
     done, now = [], begin
     for pause in [0.0, *pauses]:
         now += pause

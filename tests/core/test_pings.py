@@ -174,13 +174,13 @@ def test_a_leaf_that_most_flows_cross_is_named_by_the_few_that_do_not():
     assert uplink in found.verdict.parts
 
 
-def test_what_all_flows_lose_singles_out_nothing():
+def test_losses_on_all_flows_single_out_no_part():
     bad = {ends: range(place % 5, WINDOWS, 10) for place, ends in enumerate(MESH.flows)}
     assert not judge_pings(TREE, reports(bad)).suspicions
 
 
 @pytest.mark.parametrize(("every", "judgement"), [(1, U), (12, U), (15, H), (WINDOWS, H)])
-def test_a_mesh_whose_usual_flows_lose_pings_is_not_known_to_be_well(every, judgement):
+def test_a_mesh_whose_usual_flows_lose_pings_is_unknown(every, judgement):
     """Each flow loses one of 30 pings in every so many windows; the six worst do not count."""
     lossy = dict.fromkeys(MESH.flows, range(0, WINDOWS, every))
     findings = judge_pings(TREE, reports(lossy, lost=1))
@@ -196,7 +196,7 @@ def test_one_lost_ping_in_a_window_is_no_evidence():
     assert not judge_pings(TREE, reports(bad, lost=1)).suspicions
 
 
-def test_what_was_before_the_last_suspicion_ended_does_not_count_again():
+def test_losses_before_the_last_ended_suspicion_do_not_count_again():
     bad = through(NODE, (10, 50, 90))
     assert judge_pings(TREE, reports(bad), {NODE.name: 10}).suspicions
     assert not judge_pings(TREE, reports(bad), {NODE.name: 11}).suspicions
@@ -239,7 +239,7 @@ def test_independent_losses_suspect_nothing(seed):
 
 
 @pytest.mark.parametrize("sick", TREE.nodes[::4])
-def test_further_flows_settle_a_doubt_within_ten_windows_and_wrong_nobody(sick):
+def test_further_flows_settle_a_doubt_within_ten_windows_and_name_no_wrong_part(sick):
     """Each node is pinged by one other only, so neither of two ends is known to be at fault."""
     half = len(TREE.nodes) // 2
     ends = [

@@ -49,7 +49,7 @@ def test_no_nodes_and_the_same_node_twice_are_refused():
         plan(suite, [*nodes(2), *nodes(1)], SPECS)
 
 
-def test_what_a_fleet_is_too_small_for_is_left_out_and_said():
+def test_a_benchmark_that_needs_more_nodes_is_left_out_and_listed():
     planned = small_plan(1, [entry("compute"), entry("pair")])
     assert [phase.name for phase in planned.phases] == ["single-node"]
     assert planned.left_out == ("pair needs 2 nodes, there are 1",)
@@ -93,7 +93,7 @@ def test_each_benchmark_tests_its_own_nodes_and_pairs_are_made_with_partners_tha
     assert all(sum(node in pair for pair in met) >= 2 for node in ("n0", "n4"))
 
 
-def test_what_all_nodes_do_at_once_is_not_run_with_partners_and_other_kinds_are_told():
+def test_narrowing_a_plan_pairs_with_proven_nodes_of_the_same_kind_and_lists_others():
     whole = small_plan(4, [entry("collective"), entry("collective", groups="pairs")])
     planned = narrow(whole, {"collective": {"n0"}}, ["n1", "n2"])
     assert [len(step.participants) for step in every_step(planned)] == [2, 2, 2]
@@ -107,7 +107,7 @@ def test_one_node_alone_is_a_group_for_a_benchmark_that_bears_it():
     assert [s.participants for s in every_step(small_plan(1, [entry("collective")]))] == [("n0",)]
 
 
-def test_the_estimate_is_what_a_person_would_add_up():
+def test_the_estimate_of_a_plan_is_a_sum_by_hand():
     planned = small_plan(4, [entry("compute", repeats=2), entry("probe", duration_s=5.0)])
     cost = estimate(planned, 0, None)
     assert cost.steps == 12
@@ -136,7 +136,7 @@ def test_a_large_group_goes_on_without_its_lost_node_and_a_pair_does_not():
     assert not list(replacement_steps(everybody, pair, {pair.participants[0]}))
 
 
-def test_a_limit_nobody_stated_leaves_room_and_a_stated_one_is_kept():
+def test_a_step_without_a_stated_limit_gets_a_generous_one_and_a_stated_one_is_kept():
     planned = small_plan(1, [entry("compute"), entry("glance"), entry("probe", timeout_s=7.0)])
     limits = {step.workload.benchmark: step.timeout_s for step in every_step(planned)}
     assert limits == {"compute": 60.0, "glance": 60.0, "probe": 7.0}

@@ -110,7 +110,7 @@ some_runs = st.lists(
 
 @settings(max_examples=40)
 @given(st.lists(some_runs, min_size=2, max_size=4))
-def test_what_was_measured_in_many_campaigns_is_judged_as_if_in_one(campaigns):
+def test_several_campaigns_are_judged_as_one_with_all_their_steps(campaigns):
     parts = [evidence(runs, i) for i, runs in enumerate(campaigns)]
     whole = evidence([run for runs in campaigns for run in runs])
     plan = join(parts).campaign.plan
@@ -140,7 +140,7 @@ def well(*programs: str) -> Runs:
 
 
 @pytest.mark.parametrize("untried", [Ended.LOST, Ended.NOT_RUN, Ended.SKIPPED])
-def test_what_could_not_be_tried_once_and_was_measured_later_is_measured(untried):
+def test_a_step_that_could_not_run_once_and_was_measured_later_counts_as_measured(untried):
     first = [("n0", "gemm", untried), *well()[1:]]
     assert judged([evidence(first)])["n0"][0] is Judgement.UNKNOWN
     assert set(judged([evidence(first, 0), evidence(well(), 1)]).values()) == {
@@ -159,13 +159,13 @@ def test_a_crash_stays_however_well_the_node_does_later():
     assert twice["n0"] == (Judgement.DEFECTIVE, "GEMM.CRASH")
 
 
-def test_what_only_an_earlier_campaign_ran_is_judged_as_well():
+def test_steps_that_only_an_earlier_campaign_ran_are_judged_too():
     slow = [("n0", "disk", 50.0), *well("disk")[1:]]
     joined = judged([evidence(slow, 0), evidence(well(), 1)])
     assert joined["n0"] == (Judgement.DEFECTIVE, "DISK.RATE")
 
 
-def test_what_a_node_measured_when_it_was_of_another_sku_is_left_out():
+def test_measurements_of_a_node_from_another_sku_are_left_out():
     other = tuple(Node(name=name, sku="y" if name < "n2" else "x") for name in NAMES)
     joined = join([evidence(well(), 0, nodes=other), evidence(well(), 1)])
     (alike,) = units(joined.executions, joined.campaign.plan)

@@ -39,7 +39,7 @@ def verdict(*parts, judgement=Judgement.DEFECTIVE):
     )
 
 
-def test_what_only_one_leaf_measured_leaves_the_links_above_it_unmeasured():
+def test_pairs_within_one_leaf_leave_the_links_above_it_unmeasured():
     tiers = links_by_tier([crossing(1.0, NEAR)])
     assert (tiers[NICS].measured, tiers[NICS].every) == (4, 8)
     (above,) = [recency for tiers, recency in tiers.items() if tiers != NICS]
@@ -83,7 +83,7 @@ def test_a_suspicion_stands_until_a_later_campaign_has_crossed_all_of_its_parts(
         assert not list(open_suspicions([crossing(2.0, TREE.nodes), blamed])), part
 
 
-def test_what_is_blamed_again_is_told_once_and_what_is_healthy_never():
+def test_a_part_blamed_again_is_listed_once_and_a_healthy_part_never():
     part = Part("switch", TREE.leaves[0])
     again = crossing(2.0, TREE.nodes, parts=(verdict(part, judgement=Judgement.UNKNOWN),))
     before = crossing(1.0, TREE.nodes, parts=(verdict(part),))

@@ -96,7 +96,7 @@ def test_trouble_on_nodes_that_took_no_part_is_not_counted():
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", ["slow node", "lossy uplink", "slow leaf"])
-def test_a_fault_of_the_network_is_found_where_a_verdict_names_its_part(kind, seed):
+def test_a_planted_network_fault_counts_as_found_only_if_a_verdict_names_its_part(kind, seed):
     fleet = SimulatedFleet(nodes="n[1-8]", slow_share=0, faults=(kind,), seed=seed)
     together = planned(fleet, fabric=FABRIC, benchmark="together")
     names = [node.name for node in members(fleet)]

@@ -23,13 +23,11 @@ def changed(old, new):
 
 
 @pytest.mark.parametrize(("level", "is_changed"), [(99.6, False), (100.4, False), (99.4, True)])
-def test_a_criterion_changes_if_it_moved_by_more_than_a_tenth_of_what_it_lets_pass(
-    level, is_changed
-):
+def test_a_criterion_changes_if_it_moved_by_more_than_a_tenth_of_its_margin(level, is_changed):
     assert changed(criteria(OLD), criteria(at(level))) == ({"gemm"} if is_changed else set())
 
 
-def test_what_moved_too_little_stays_as_it_is_beside_what_moved():
+def test_a_criterion_that_hardly_moved_stays_while_another_changes():
     other = criterion("nccl", key=key("nccl"))
     new = criteria(at(100.1), replace(other, reference=np.array([90.0])), digest="new")
     (after,) = renewal(criteria(OLD, other), new).after
@@ -44,14 +42,14 @@ def test_a_limit_that_moved_counts_as_the_level_does():
 
 
 @pytest.mark.parametrize("changes", [{"nodes": 19}, {"refusal": "no majority is alike"}])
-def test_what_few_nodes_measured_or_nobody_can_trust_changes_nothing_and_is_counted(changes):
+def test_an_untrusted_criterion_or_one_of_few_nodes_changes_nothing_and_is_counted(changes):
     renewed = renewal(criteria(OLD), criteria(at(80.0, **changes)))
     assert not renewed.changes
     assert renewed.untold == 1
     assert not renewal(criteria(OLD), criteria(at(80.0, nodes=20))).untold
 
 
-def test_what_was_not_measured_stays_and_what_is_new_or_can_be_trusted_now_comes():
+def test_renewal_keeps_unmeasured_criteria_and_adds_new_and_newly_trusted_ones():
     refused, unmeasured = replace(OLD, refusal="too few units"), criterion(key=key("nccl"))
     fresh = criterion(key=key("disk"))
     renewed = renewal(criteria(refused, unmeasured), criteria(OLD, fresh))

@@ -83,7 +83,7 @@ LOADED = {(3, spine) for spine in range(4)}  # half of the cables of leaf 3
 
 
 @pytest.mark.parametrize("turns", [(0,), (0, 2)])
-def test_what_other_jobs_load_in_some_turns_is_unknown(turns):
+def test_pairs_slowed_by_other_jobs_in_some_turns_are_unknown(turns):
     """The pairs of a loaded leaf are slow together, which looks like a fault of the leaf."""
     assessment = scan(lambda cable, step: 0.6 if cable in LOADED and step.turn in turns else 1.0)
     assert not blamed(assessment)
@@ -92,7 +92,7 @@ def test_what_other_jobs_load_in_some_turns_is_unknown(turns):
     assert "UNSTABLE" in {verdict.code for verdict in assessment.alone}
 
 
-def test_what_is_slow_each_time_is_named():
+def test_a_part_that_is_slow_in_each_turn_is_named():
     (part,) = blamed(scan(lambda cable, step: 0.6 if cable in LOADED else 1.0))
     assert {end.name for end in part.parts} | {end.other for end in part.parts} >= {"leaf-0-3"}
 

@@ -163,7 +163,7 @@ def groups(outcome: CampaignOutcome, turn: int) -> set[tuple[str, ...]]:
     return {step.participants for step in runs if step.turn == turn}
 
 
-def test_nodes_are_divided_where_the_fabric_divides_them():
+def test_nodes_are_divided_by_pods_and_leaves_of_the_fabric():
     everybody = divide(NODES, FABRIC)
     assert [part.nodes for part in everybody.parts] == PODS
     assert {leaf.nodes for leaf in everybody.leaves()} == {
@@ -209,7 +209,7 @@ def test_of_a_bad_leaf_no_node_is_blamed_and_its_switch_is(slow):
 
 
 @pytest.mark.parametrize("seed", [2, 3, 4])
-def test_a_search_ends_whatever_its_groups_answer(seed):
+def test_a_search_ends_under_any_answers_of_its_groups(seed):
     class Arbitrary(Cluster):
         def _is_bad(self, step):
             return np.random.default_rng([seed, *step.id.encode()]).random() < 0.4
@@ -247,7 +247,7 @@ def test_two_bad_nodes_in_two_pods_are_both_found():
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_where_all_parts_are_well_and_the_whole_is_not_pairs_across_them_name_the_core(slow):
+def test_if_all_pods_are_well_and_the_whole_is_not_pairs_across_pods_name_the_core(slow):
     outcome, released = located(Cluster(bad_switch="core-1", slow=slow))
     assert {len(group) for group in groups(outcome, 1)} == {2 * len(PODS[0])}
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
@@ -342,7 +342,7 @@ def test_of_the_only_uplink_of_a_leaf_neither_the_leaf_nor_its_nodes_are_suspect
     assert verdict.parts == (link_part(uplink),)
 
 
-def test_between_two_leaves_only_the_past_tells_that_all_pairs_are_slow():
+def test_slow_pairs_between_two_leaves_lack_a_comparison_and_the_reason_states_it():
     fabric = FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric()
     outcome = uplink_located(fabric, "leaf-0-1")
     (verdict,) = outcome.assessment.parts
@@ -352,7 +352,7 @@ def test_between_two_leaves_only_the_past_tells_that_all_pairs_are_slow():
     assert "nothing to compare it with" in verdict.reason
 
 
-def test_what_fails_between_two_leaves_of_a_pod_is_looked_for_by_pairs_of_that_pod():
+def test_a_fault_between_two_leaves_of_a_pod_is_searched_by_pairs_of_that_pod():
     outcome, released = located(Cluster({NODES[1], NODES[6]}))
     pairs = [run.step for run in outcome.executions if run.step.workload.benchmark == "pair"]
     assert {node for step in pairs for node in step.participants} <= set(PODS[0])
@@ -374,7 +374,7 @@ def test_two_nodes_of_two_pods_that_fail_only_together_are_found(slow):
     assert rounds(outcome) <= 6 + together
 
 
-def test_what_does_not_fail_again_blames_nobody():
+def test_a_failure_that_does_not_recur_blames_no_node():
     outcome, released = located(Cluster())
     models = [run.step for run in outcome.executions if run.step.workload.benchmark == "model"]
     two_pods = {frozenset((*a, *b)) for a, b in combinations(PODS, 2)}
@@ -388,7 +388,7 @@ def test_what_does_not_fail_again_blames_nobody():
     assert min(step.turn for step in pairs) > max(step.turn for step in models)
 
 
-def test_what_fails_everywhere_is_no_fault_of_nodes():
+def test_a_failure_in_all_groups_blames_no_node():
     """Pods, leaves, and groups of two at last."""
     outcome, _ = located(Cluster(*({node} for node in NODES)))
     assert rounds(outcome) == 3
@@ -414,14 +414,14 @@ def test_a_node_that_needs_many_others_to_fail_is_found_in_groups_that_keep_thei
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_a_node_that_fails_in_half_of_its_tests_is_named_and_nobody_else(slow):
+def test_locate_names_a_node_that_fails_in_half_of_its_tests_and_no_other(slow):
     """One seed in the suite; scripts/studies/bench-locate has more, on 1,024 nodes."""
     outcome, _ = located(Cluster({NODES[5]}, slow=slow, share=0.5))
     assert outcome.assessment.named(Judgement.DEFECTIVE) == (NODES[5],)
     assert not outcome.assessment.parts
 
 
-def test_a_search_that_was_cut_short_goes_on_where_it_was():
+def test_an_interrupted_search_by_a_job_resumes_without_extra_steps():
     outcome, _ = located(Cluster({NODES[5]}))
     resumed, released = located(Cluster({NODES[5]}), history=outcome.executions[:40])
     assert resumed.assessment.nodes == outcome.assessment.nodes

@@ -59,20 +59,20 @@ def test_of_two_hosts_both_are_suspect_without_a_cause_behind_them():
     assert analysis.nodes == (HOSTS[1], HOSTS[2])
 
 
-def test_whoever_is_silent_while_others_name_it_is_named_before_noisier_victims():
+def test_a_silent_host_that_others_report_is_named_before_noisier_victims():
     cascade = [says(victim, 1, at=9.0) for victim in range(8, 16)]
     reports = [says(1, 0), says(2, 0), *cascade]
     for with_fabric in (True, False):
         assert told(scene(*reports, with_fabric=with_fabric)) == [(Part("node", HOSTS[0]),)]
 
 
-def test_a_host_whose_log_nobody_has_is_not_silent():
+def test_a_host_without_a_log_is_not_called_silent():
     reports = [says(1, 0), says(2, 0), *(says(victim, 1, at=9.0) for victim in range(8, 16))]
     unread = frozenset({HOSTS[0]})
     assert not any(cause.code == "silent" for cause in root_causes(scene(*reports, unread=unread)))
 
 
-def test_hosts_on_both_sides_of_a_dead_leaf_make_it_the_cause_and_blame_nobody():
+def test_reports_on_both_sides_of_a_dead_leaf_name_the_leaf_and_no_host():
     below = [place for place, node in enumerate(HOSTS) if LEAF_OF[node] == LEAF_OF[HOSTS[0]]]
     above = [place for place in range(len(HOSTS)) if place not in below]
     reports = [says(*ends) for a, b in product(below, above[:6]) for ends in ((a, b), (b, a))]
@@ -96,7 +96,7 @@ def test_probes_of_64_bytes_clear_nothing_and_large_messages_do():
     assert chance(scene(*reports, working=tuple(large)), 0) < 0.01
 
 
-def test_what_a_scan_called_defective_before_is_likelier():
+def test_a_part_that_a_scan_called_defective_is_likelier():
     reports = [says(*ends) for b in range(4, 9) for ends in ((0, b), (b, 0))]
     uplinks = Part("uplinks", LEAF_OF[HOSTS[0]])
     plain, hinted = (
@@ -107,7 +107,7 @@ def test_what_a_scan_called_defective_before_is_likelier():
     assert odds[1] > 5 * odds[0]
 
 
-def test_victims_that_report_a_dead_peer_at_once_do_not_hide_what_they_had_to_wait_for():
+def test_victims_that_report_ended_peers_do_not_hide_the_host_that_they_waited_for():
     """Hosts 4 to 7 wait for host 0. Their neighbours hear at once that they have ended."""
     waited = [says(place, 0, at=20.0 + 0.3 * place) for place in range(4, 8)]
     heard = [says(place + 4, place, at=22.5 + 0.3 * place) for place in range(4, 8)]
@@ -116,7 +116,7 @@ def test_victims_that_report_a_dead_peer_at_once_do_not_hide_what_they_had_to_wa
     assert rank_parts(at)[0].part == Part("node", HOSTS[0])
 
 
-def test_of_less_sure_parts_the_first_three_are_to_be_tested_and_nobody_is_blamed():
+def test_if_no_part_is_sure_the_first_three_are_to_be_tested_and_none_is_blamed():
     reports = [says(*ends) for b in range(4, 7) for ends in ((0, b), (b, 0))]
     ranks = RankMap(nodes=dict(enumerate(HOSTS)))
     numbers = {host: rank for rank, host in ranks.nodes.items()}
@@ -147,7 +147,7 @@ def test_of_less_sure_parts_the_first_three_are_to_be_tested_and_nobody_is_blame
     assert HOSTS[0] in answer.cure.tested
 
 
-def test_where_everybody_reports_everybody_nobody_is_named():
+def test_if_all_hosts_report_each_other_none_is_named():
     reports = [says(a, b) for a in range(16) for b in range(16) if a != b]
     assert root_causes(scene(*reports, with_fabric=False)) == ()
     assert not any(whom.node for cause in root_causes(scene(*reports)) for whom in cause.whom)
@@ -186,7 +186,7 @@ def test_only_hosts_that_reports_name_are_named_and_their_order_does_not_matter(
     assert root_causes(scene(*reports, with_fabric=with_fabric)) == causes
 
 
-def test_the_rule_knows_nodes_by_their_ranks_and_whoever_logged_anything_spoke():
+def test_the_rule_maps_ranks_to_nodes_and_a_node_with_any_log_line_is_not_silent():
     ranks = RankMap(nodes={rank: HOSTS[rank // 2] for rank in range(32)})
 
     def report(rank: int, peer: int) -> JobFact:

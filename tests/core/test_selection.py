@@ -76,12 +76,12 @@ def test_the_joint_probability_of_none_and_of_the_certain():
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
-def test_what_is_no_probability_is_refused(wrong):
+def test_a_number_outside_0_to_1_is_refused_as_a_probability(wrong):
     with pytest.raises(ValueError, match="not between 0 and 1"):
         joint_probability([0.5, wrong])
 
 
-def test_a_job_breaks_even_where_an_incident_is_expected_to_cost_what_the_suite_takes():
+def test_a_job_breaks_even_if_an_incident_costs_as_much_time_as_the_suite():
     """A job of 24 h loses 12 h on average; a suite of 6 min is 1/120 of that."""
     assert break_even(360, expected_loss_s(24 * 3600)) == pytest.approx(1 / 120)
     assert break_even(360, expected_loss_s(600)) == 1.0  # shorter than its tests
@@ -120,14 +120,14 @@ def test_without_smoothing_coverage_is_the_share_of_defects_found():
     assert share_found(known, ["gemm", "copy", "disk"]) == 0.75
 
 
-def test_where_nothing_was_found_yet_each_benchmark_is_worth_the_same():
+def test_without_known_defects_all_benchmarks_are_worth_the_same():
     known = learn_detection([], ["a", "b", "c", "d"], prior=0.05, category_prior=5)
     assert share_found(known, ["a"]) == 0.25
     assert share_found(known, ["a", "b", "c", "d"]) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("benchmarks", [2, 5, 24])
-def test_of_one_known_defect_nobody_knows_that_one_benchmark_finds_all(benchmarks):
+def test_one_known_defect_does_not_make_its_finder_worth_all(benchmarks):
     """With Perks' prior, what all may yet find is one defect more: half of two."""
     names = [str(i) for i in range(benchmarks)]
     first = Defect(found_by=frozenset(names[:1]), tried=frozenset(names[1:]))
@@ -139,7 +139,7 @@ def test_of_one_known_defect_nobody_knows_that_one_benchmark_finds_all(benchmark
     assert 0.25 <= share_found(known, names[1:]) <= 0.53
 
 
-def test_what_was_tried_in_vain_counts_for_less_than_what_was_never_tried():
+def test_a_benchmark_tried_in_vain_is_worth_less_than_one_never_tried():
     """Of 19 defects; in defects: 19 found by `old`, 0.05 x 20 / 20 each, 0.05 x 20 of `new`."""
     tried = [Defect(found_by=frozenset({"old"}), tried=frozenset({"vain"})) for _ in range(19)]
     known = learn_detection(tried, ["old", "vain", "new"], prior=0.05, category_prior=5)
@@ -165,7 +165,7 @@ def test_a_category_is_filled_up_with_defects_of_all_categories():
         assert known.kind_shares(nothing)[ring].sum() == pytest.approx(2 / 8)
 
 
-def test_what_was_measured_covers_half_as_much_after_each_half_life():
+def test_coverage_by_a_measurement_halves_with_each_half_life():
     week = 7 * 24 * 3600
     ages = [0, week, 3 * week, math.inf, -60]
     assert freshness(ages, week).tolist() == [1, 0.5, 0.125, 0, 1]
@@ -317,7 +317,7 @@ def test_a_choice_among_some_is_that_of_a_menu_without_the_others(menu, left, wo
 
 
 @given(menus(), st.integers(0, 40))
-def test_a_choice_tells_what_it_costs_and_leaves(menu, left):
+def test_a_choice_states_its_cost_and_remaining_risk(menu, left):
     p0 = menu.exposure.p * left / ONE
     choice = choose(menu, p0=p0)
     subsets = {
@@ -359,13 +359,13 @@ def test_with_equal_gains_the_shortest_goes_first_and_the_last_is_not_needed():
     assert (choice.remaining, choice.longest_s) == (0.125, 6)
 
 
-def test_what_lost_most_of_its_worth_to_an_earlier_one_lets_others_go_first():
+def test_a_benchmark_that_lost_its_worth_to_an_earlier_one_comes_later():
     """a finds 6, b 7 and c 4 at first; after b only 1 is left of a."""
     known = detection("ab", "a", "b", "c", shares=[5 / 12, 1 / 12, 2 / 12, 4 / 12])
     assert names(choose(menu(known, [1, 1, 1]), p0=0)) == ["b", "c", "a"]
 
 
-def test_what_finds_only_what_others_found_is_not_chosen():
+def test_a_benchmark_that_finds_nothing_new_is_not_chosen():
     choice = choose(menu(detection("ab", "b", "c"), [1, 1, 1]), p0=0)
     assert names(choice) == ["b", "c"]
 
@@ -384,7 +384,7 @@ def test_of_equals_per_second_the_larger_goes_first():
     assert names(choose(menu(known, [1, 2, 1]), p0=0)) == ["b", "a", "c"]
 
 
-def test_what_a_busy_node_has_no_time_for_another_may_run():
+def test_a_test_too_long_for_a_busy_node_may_run_on_another():
     known = detection("a", "b", "c")
     fresh = np.array([[0.0, 0.0, 1.0], [1.0, 0.5, 0.75]])
     exposure = expose(known, [0.5, 0.5], fresh=fresh)
@@ -404,13 +404,13 @@ def test_node_seconds_are_spent_by_all_nodes_together():
     assert [pick.nodes for pick in choose(three, p0=0).picks] == [(0,), (1,)]
 
 
-def test_what_takes_no_time_goes_first_and_the_larger_of_it_before_the_smaller():
+def test_tests_without_duration_come_first_the_larger_before_the_smaller():
     known = detection("a", "b", "c", shares=[0.2, 0.5, 0.3])
     assert names(choose(menu(known, [0, 1, 0]), p0=0)) == ["c", "a", "b"]
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_where_nothing_can_be_chosen_nothing_is(together):
+def test_nothing_is_chosen_without_nodes_risk_benchmarks_or_budget(together):
     known = detection("a", "b")
     none = choose(menu(known, [1, 1], [], together=together), p0=0)
     assert (none.picks, none.p, none.coverage, none.missed) == ((), 0, 1, 0)
@@ -444,7 +444,7 @@ def test_a_risky_node_is_tested_more_than_one_that_was_just_measured():
     assert choice.covered_before == pytest.approx((1 + 0.5) / 4)
 
 
-def test_what_was_measured_just_now_is_not_measured_again_however_risky_the_node():
+def test_a_fresh_measurement_is_not_repeated_even_on_a_risky_node():
     known = detection("a", "b", "-")  # and a third of the incidents nothing explains
     assert known.benchmarks == ("-", "a", "b")
     fresh = np.array([[0.0, 1.0, 1.0]])
@@ -452,7 +452,7 @@ def test_what_was_measured_just_now_is_not_measured_again_however_risky_the_node
     assert names(choose(risky, p0=0)) == ["-"]
 
 
-def test_what_buys_too_little_per_second_is_left_alone():
+def test_a_test_that_finds_too_little_per_second_is_left_out():
     known = detection("a", "b", shares=[0.75, 0.25])
     assert names(choose(menu(known, [1, 1]), p0=0, worth=0.2)) == ["a"]
     assert names(choose(menu(known, [1, 2], [0.5, 0.5]), p0=0, worth=0.2)) == ["a"]
@@ -546,9 +546,7 @@ def test_the_optimum_is_the_best_of_all_choices(menu, left, data):
         (False, Budget(seconds=10, nodes=2)),
     ],
 )
-def test_within_a_budget_the_optimum_covers_most_where_the_best_per_second_fills_it_badly(
-    together, budget
-):
+def test_within_a_budget_the_optimum_covers_more_than_the_greedy_choice(together, budget):
     known = detection("a", "b", shares=[1 / 4, 3 / 4])
     full = menu(known, [1, 10], [0.5, 0.5], together=together, budget=budget)
     assert choose(full, p0=0).coverage < 0.7
@@ -557,7 +555,7 @@ def test_within_a_budget_the_optimum_covers_most_where_the_best_per_second_fills
     assert best.coverage == pytest.approx(0.75)
 
 
-def test_of_a_limited_number_of_nodes_the_optimum_tests_one_wholly_where_two_would_be_cheaper():
+def test_with_few_nodes_allowed_the_optimum_tests_one_node_fully():
     known = detection("a", "b")
     puzzle = menu(known, [1, 10], [0.5, 0.5], together=False, budget=Budget(nodes=1))
     best = optimum(puzzle, p0=0.376)
@@ -565,7 +563,7 @@ def test_of_a_limited_number_of_nodes_the_optimum_tests_one_wholly_where_two_wou
     assert len({pick.nodes for pick in best.picks}) == 1
 
 
-def test_the_optimum_is_cheaper_where_the_best_per_second_leads_astray():
+def test_the_optimum_is_cheaper_than_a_misled_greedy_choice():
     """The short one finds half; only the long one finds enough, and then the short one is waste."""
     known = detection("ab", "b", "b", "b")
     puzzle = menu(known, [1, 5])

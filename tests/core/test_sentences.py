@@ -13,7 +13,7 @@ OF_FAULT = {"argvalues": FAULTS, "ids": lambda fault: fault.planted}
 
 
 @pytest.mark.parametrize("fault", **OF_FAULT)
-def test_a_fault_is_said_with_what_by_how_much_where_and_against_what(fault):
+def test_the_sentence_of_a_fault_has_what_by_how_much_on_which_part_and_against_what(fault):
     assert fault.found.reason == fault.reason
     assert len(fault.reason) <= 160  # a drain reason has 200 characters, with code and owner
 
@@ -43,6 +43,6 @@ def test_a_node_says_which_of_its_devices_of_how_many(bad, measured, further, pl
     assert whole == REASON.replace("cuda:6", place) + end
 
 
-def test_a_program_of_ours_has_words_for_what_it_measures_and_a_strangers_has_none():
+def test_our_programs_have_words_for_their_metrics_and_foreign_ones_have_none():
     assert metric_words("nccl_tests", "algbw_gbps:all_gather") == "collectives (all_gather)"
     assert metric_words("gemm", "agreement") == metric_words("mine", "tflops") == ""

@@ -131,7 +131,7 @@ def test_turns_are_those_of_comparing_every_pair_with_every_other(use, random):
     assert list(waves(use, pairs)) == naive_turns(use, pairs)
 
 
-def test_pairs_across_a_leaf_take_turns_where_nobody_knows_their_cables():
+def test_pairs_across_a_leaf_take_turns_if_their_cables_are_unknown():
     """Of 16 uplinks two pairs share one with a chance of 1 in 16, in either leaf."""
     turns = in_turns(TREE, far_pairs(TREE))
     assert len(turns) == 16
@@ -167,7 +167,7 @@ RAILS = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=8, rails=4)
 
 
 @pytest.mark.parametrize(("fabric", "hops"), [(TREE, 4), (RAILS, 6)])
-def test_where_routes_are_known_pairs_at_once_share_no_cable_and_take_fewer_turns(fabric, hops):
+def test_with_known_routes_pairs_at_once_share_no_cable_and_take_fewer_turns(fabric, hops):
     """No port sends for two pairs, so none is slower for another, whichever direction each
     measures; every pair runs once; the bound is that of the busiest port or node."""
     routed = statically_routed(fabric)
@@ -243,7 +243,7 @@ def test_a_single_uplink_bears_as_many_pairs_as_its_speed_allows(times, at_once)
     assert len(in_turns(fabric, pairs)[0]) == at_once
 
 
-def test_where_a_speed_is_unknown_a_cable_bears_one_pair():
+def test_a_cable_of_unknown_speed_bears_one_pair():
     fabric = faster_uplinks(FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric(), 4)
     nics = tuple(replace(nic, gbit_s=None) for nic in fabric.nics)
     assert len(in_turns(replace(fabric, nics=nics), far_pairs(fabric))) == 4
@@ -282,7 +282,7 @@ def test_pairs_between_pods_take_hardly_more_turns_than_their_leaves_ask_for():
 
 
 @given(st.lists(st.tuples(st.integers(0, 23), st.integers(0, 23))))
-def test_a_pair_starts_before_those_of_two_leaves_where_fewer_wait(ends):
+def test_pairs_between_the_leaves_with_most_waiting_pairs_start_first(ends):
     fabric, left = SMALL[2].fabric, Counter()
     pairs = [PairTest(fabric.nodes[a], fabric.nodes[b]) for a, b in ends if a != b]
     for pair_test in reversed(fair_order(fabric, pairs)):  # from the last: more and more wait
@@ -324,7 +324,7 @@ def test_two_pairs_at_once_need_more_than_thirty_cables_of_a_leaf():
     assert [at_once(cables, 2) for cables in (1, 5, 9)] == [2, 2, 3]
 
 
-def test_whoever_leaves_makes_room_and_names_the_cables_that_it_frees():
+def test_a_pair_that_leaves_makes_room_and_names_the_cables_that_it_frees():
     use = CableUse(TREE)
     room, (first, second) = Room(use), pair_tests(far_pairs(TREE)[:2])
     near = leaf(TREE, first.first)
@@ -367,7 +367,7 @@ def cables_on_ways(use, pair_test):
     return {cable for way in use.find_ways(pair_test) for cable in way.cable.tolist()}
 
 
-def test_only_where_cables_are_shared_by_chance_is_a_slow_pair_excused():
+def test_a_slow_pair_is_excused_only_if_cables_are_shared_by_chance():
     def excused(fabric, a, b):
         return CableUse(fabric).is_shared_by_chance(PairTest(a, b))
 

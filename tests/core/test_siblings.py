@@ -154,7 +154,7 @@ def test_a_unit_that_is_as_fast_as_the_fleet_is_healthy_however_fast_its_sibling
     assert not any(judged(rng, fast, between=0.01)[0] for _ in range(8))
 
 
-def test_a_node_all_of_whose_units_are_slow_is_found_beside_the_fleet():
+def test_a_node_whose_units_are_all_slow_is_found_beside_the_fleet():
     rng = np.random.default_rng(6)
     assert np.mean([judged(rng, 0.9, between=0.01)[0] for _ in range(8)]) >= 0.8
 

@@ -166,7 +166,7 @@ def test_a_quarter_of_nodes_that_are_slow_for_a_stretch_of_each_run_is_found():
         ("garbage", 0.95),
     ],
 )
-def test_three_stalled_steps_of_thirty_two_are_found_among_what_is_usual(kind, least):
+def test_three_stalled_steps_of_thirty_two_are_found_among_usual_ones(kind, least):
     rng = np.random.default_rng(42)
     slow, found = range(4), []
     for _ in range(12):
@@ -292,7 +292,7 @@ def test_slow_steps_that_cost_little_are_no_defect_unless_stricter_limits_are_we
     assert np.flatnonzero(called(more, again, learn(more))).tolist() == [1]
 
 
-def test_who_is_bad_twice_is_in_doubt_if_as_many_are_as_those_who_come_and_go_explain():
+def test_a_node_bad_twice_is_in_doubt_if_nodes_that_come_and_go_explain_as_many():
     """Of 100 nodes 30 are bad, each time others: 9 are twice by chance, and no more."""
     rng = np.random.default_rng(51)
     learned = learn(steady(rng, 100), own_alpha=True)

@@ -88,7 +88,7 @@ def test_the_last_days_happen_again_in_the_first_run_and_those_before_in_the_nex
 
 
 @pytest.mark.parametrize("repair_s", [1.0, 2 * DAY_S])
-def test_histories_begin_with_what_the_logbook_says_of_that_instant(record, repair_s):
+def test_simulated_histories_begin_with_the_statuses_of_the_logbook(record, repair_s):
     """The same statuses, told by two programs that have nothing in common."""
     incidents, watches = record
     incidents = [replace(incident, end=incident.start + repair_s) for incident in incidents]
@@ -127,7 +127,7 @@ def test_a_record_of_one_node_leaves_it_to_the_jobs():
     assert Recorded.from_records(replace(SCENARIO, spares=19), incidents, []).scenario.spares == 0
 
 
-def test_a_model_learns_from_what_came_before_all_runs(record):
+def test_a_model_learns_only_from_the_time_before_all_runs(record):
     incidents, watches = record
     last = max(incident.start for incident in incidents)
     later = Incident(node="n00", category="flood", start=last - DAY_S)
@@ -139,14 +139,14 @@ def test_a_model_learns_from_what_came_before_all_runs(record):
     assert np.count_nonzero(uptimes.observed) == len(before)
 
 
-def test_a_record_that_is_too_short_says_what_to_ask_for(record):
+def test_a_record_that_is_too_short_is_refused_with_the_way_out(record):
     with pytest.raises(TraceError, match=r"3 runs of 30 days leave no past .* fewer seeds or days"):
         Recorded.from_records(replace(SCENARIO, days=30.0), *record)
     with pytest.raises(TraceError, match="import some first"):
         Recorded.from_records(SCENARIO, [], [])
 
 
-def test_nobody_knows_the_true_risk_of_a_record(record):
+def test_the_true_risk_of_a_recorded_history_is_refused(record):
     source = Recorded.from_records(SCENARIO, *record)
     with pytest.raises(TraceError, match='"risk" has to name a model'):
         Study(source.scenario, (), source).result(SELECTOR)
@@ -155,7 +155,7 @@ def test_nobody_knows_the_true_risk_of_a_record(record):
 # --- a past that is made -------------------------------------------------------------------
 
 
-def test_a_past_is_what_a_cluster_goes_through_that_nobody_validates():
+def test_a_drawn_past_equals_a_cluster_without_validation():
     first, second = SCENARIO.categories
     scenario = replace(SCENARIO, categories=(first, replace(second, worse_by=1.5, at_worst=10.0)))
     past = DrawnIncidents(scenario).past()
@@ -181,7 +181,7 @@ def test_a_model_that_knows_the_rates_makes_much_the_same_selector_as_the_truth(
     assert max(asked["incidents"], told["incidents"]) < 0.2 * nothing["incidents"]
 
 
-def test_a_selector_that_sees_no_risk_tests_what_was_never_proven_and_nothing_else():
+def test_a_selector_without_predicted_risk_tests_only_nodes_never_proven():
     """Once at most each time that a node goes into service."""
 
     class Blind(Known):
@@ -253,7 +253,7 @@ def test_a_model_that_knows_the_truth_gives_as_many_incidents_as_the_truth():
     assert fitted.incidents == pytest.approx(drawn.incidents, rel=0.1)
 
 
-def test_where_the_model_sees_no_hazard_nothing_happens():
+def test_a_model_without_hazard_gives_no_incidents():
     class Nothing(Weibull):
         def cumulative_hazard(self, statuses, hours):
             return np.zeros((len(statuses), hours.size))
@@ -262,7 +262,7 @@ def test_where_the_model_sees_no_hazard_nothing_happens():
     assert run(site(nodes=20), endless(20), fates, Absence()).incidents == 0
 
 
-def test_a_status_is_what_the_history_of_the_node_tells():
+def test_statuses_in_the_lab_follow_from_the_history_of_the_node():
     names = ("up_h", "since_incident_h", "incidents", "mtbi_h", "incidents:link", "mtbi_h:gpu")
     more = ("validated_h", "total_up_h", "since_incident_h:gpu")
     told = ModelRisk(Weibull(1.0, 1.0, (*names, *more)), KINDS)
@@ -279,7 +279,7 @@ def test_a_status_is_what_the_history_of_the_node_tells():
     assert (late[1], late[-1]) == (4920, 2400)  # longer ago, the category's is all the same
 
 
-def test_a_covariate_nobody_simulates_is_named():
+def test_a_covariate_that_is_not_simulated_is_refused_by_name():
     told = ModelRisk(Weibull(1.0, 1.0, ("temperature",)), KINDS)
     with pytest.raises(ValueError, match='not know the covariate "temperature"'):
         told.statuses([0], 0.0, Histories.blank(nodes=1, categories=2, benchmarks=3))

@@ -65,7 +65,7 @@ def stand(*records, findings=None, strength=ANY):
 
 @pytest.mark.parametrize("end", [None, 9.0])
 @pytest.mark.parametrize(("kind", "why"), [(Incident, 'incident "gpu"'), (Repair, "repair")])
-def test_a_node_in_an_incident_or_a_repair_is_out_of_service_whatever_it_passes(kind, why, end):
+def test_a_node_in_an_incident_or_a_repair_is_out_of_service_despite_any_pass(kind, why, end):
     more = {"category": "gpu"} if kind is Incident else {}
     known = stand(verdict_of(1), kind(node="n1", start=3.0, end=end, **more), verdict_of(5))
     assert (known.judgement("n1"), known.down) == (DEFECTIVE, {"n1"})
@@ -102,13 +102,13 @@ def test_a_pass_from_the_future_counts_for_nothing_and_a_defect_from_there_does(
 
 
 @pytest.mark.parametrize("goes_on", [incident(9.0), Repair(node="n1", start=9.0)])
-def test_what_goes_on_has_begun_whatever_its_date(goes_on):
+def test_an_open_incident_or_repair_counts_even_if_dated_later(goes_on):
     assert stand(verdict_of(3), goes_on).judgement("n1") is DEFECTIVE
     over = replace(goes_on, end=10.0)
     assert stand(verdict_of(3), over).judgement("n1") is HEALTHY
 
 
-def test_a_defective_node_has_to_pass_what_found_its_defect():
+def test_a_defective_node_has_to_pass_the_benchmark_that_found_its_defect():
     findings = {("bad", "n1"): {"gemm"}}
     bad = verdict_of(3, DEFECTIVE, campaign="bad")
     known = stand(verdict_of(2), bad, verdict_of(5, ran=("disk",)), findings=findings)
@@ -128,14 +128,14 @@ def test_a_pass_during_an_incident_disproves_no_defect():
     assert known.judgement("n1") is DEFECTIVE
 
 
-def test_what_was_proven_before_an_incident_stays_disproved_as_a_defect():
+def test_an_incident_does_not_bring_back_a_disproved_defect():
     """The incident makes the node unproven; the old defect does not come back."""
     bad, findings = verdict_of(1, DEFECTIVE, campaign="bad"), {("bad", "n1"): {"gemm"}}
     known = stand(bad, verdict_of(2), incident(3.0, 4.0), findings=findings)
     assert (known.unfit, known.judgement("n1")) == ({}, Judgement.UNKNOWN)
 
 
-def test_a_node_owes_what_it_left_unanswered_until_it_passes_it_whatever_else_it_passes():
+def test_a_node_owes_an_unanswered_benchmark_until_it_passes_that_one():
     lost = verdict_of(3, UNKNOWN, ran=(), campaign="lost", owes=BOTH)
     known = stand(verdict_of(2), lost, verdict_of(4, ran=("pair",)), verdict_of(5, ran=("disk",)))
     assert known.judgement("n1") is UNKNOWN
@@ -146,12 +146,12 @@ def test_a_node_owes_what_it_left_unanswered_until_it_passes_it_whatever_else_it
     assert stand(lost, verdict_of(5, ran=("disk",)), verdict_of(6, ran=("gemm",))).owes == {}
 
 
-def test_what_did_not_apply_in_the_end_is_owed_no_more():
+def test_a_benchmark_that_turned_out_not_applicable_is_no_longer_owed():
     lost = verdict_of(3, UNKNOWN, campaign="lost", owes=BOTH)
     assert stand(lost, verdict_of(4, ran=("disk",), absent=("gemm",))).judgement("n1") is HEALTHY
 
 
-def test_who_measured_and_could_be_compared_with_nothing_owes_nothing_and_proves_nothing():
+def test_a_node_whose_results_had_no_criterion_owes_nothing_and_proves_nothing():
     in_vain = verdict_of(3, UNKNOWN)
     assert stand(in_vain).judgement("n1") is UNKNOWN
     assert stand(verdict_of(2), in_vain).judgement("n1") is HEALTHY
@@ -161,7 +161,7 @@ def test_an_answer_that_is_owed_from_the_future_is_owed_now():
     assert stand(verdict_of(3), verdict_of(9, UNKNOWN, owes=("disk",))).judgement("n1") is UNKNOWN
 
 
-def test_a_defective_node_that_passed_what_found_it_still_owes_what_it_did_not_answer():
+def test_a_disproved_defect_leaves_other_unanswered_benchmarks_owed():
     bad = verdict_of(3, DEFECTIVE, campaign="bad", owes=("disk",))
     known = stand(bad, verdict_of(4, ran=("gemm",)), findings={("bad", "n1"): {"gemm"}})
     assert (known.unfit, known.judgement("n1")) == ({}, UNKNOWN)
@@ -303,7 +303,7 @@ def passed_by(passes, levels, earlier):
 @pytest.mark.long
 @settings(max_examples=400)
 @given(histories())
-def test_in_columns_it_is_what_going_through_every_entry_finds(history):
+def test_track_records_in_columns_agree_with_a_pass_over_all_entries(history):
     records, findings, levels = history
 
     def of(kind):
@@ -318,7 +318,7 @@ def test_in_columns_it_is_what_going_through_every_entry_finds(history):
 @pytest.mark.long
 @settings(max_examples=400)
 @given(histories())
-def test_a_gate_that_tests_nothing_says_go_exactly_where_every_rule_allows_it(history):
+def test_a_gate_without_a_test_says_go_exactly_if_every_rule_allows_it(history):
     """Never with an open incident, an unproven repair, a pass that does not count, or a result
     from the future."""
     records, findings, levels = history
@@ -346,7 +346,7 @@ tests_run = st.tuples(st.sampled_from([HEALTHY, DEFECTIVE]), some, levels_of_cam
 
 @settings(max_examples=300)
 @given(st.lists(tests_run, max_size=6))
-def test_a_node_is_out_until_each_of_its_defects_was_passed_by_what_asked_for_no_less(tests):
+def test_a_node_is_out_until_each_defect_is_passed_at_least_as_strongly(tests):
     """Whatever found another defect of that name since."""
     levels = {f"c{number}": level for number, (*_, level) in enumerate(tests)}
     results = [

@@ -64,7 +64,7 @@ def test_one_node_at_work_is_work_and_a_moment_of_it_is_none():
     assert still_for(telemetry) is None
 
 
-def test_busy_gpus_alone_and_what_most_nodes_do_not_report_say_nothing():
+def test_busy_gpus_alone_or_metrics_of_few_nodes_show_no_standstill():
     assert still_for(job(500, 700, metrics=(DUTY,))) is None
     telemetry = job(500, 700)
     telemetry.values[1:, :3, 500:] = np.nan
@@ -83,14 +83,14 @@ def told(at, source=LOGS):
     return ToldStall(job="7", at=at, source=source)
 
 
-def test_a_watcher_tells_a_stall_only_if_it_began_after_all_that_were_told():
+def test_a_stall_is_reported_only_if_it_began_after_all_reported_ones():
     assert is_news(1000.0, [])
     assert not is_news(1000.0, [told(1000.0, WATCH)])
     assert not is_news(1000.0, [told(1700.0, "operator")])  # who saw it when it had begun
     assert is_news(1761.0, [told(1700.0, "operator")])
 
 
-def test_a_log_is_silent_after_the_limit_and_after_twice_of_it_where_that_was_wrong():
+def test_a_log_is_silent_after_the_limit_and_after_twice_that_once_it_was_wrong():
     assert silence_begin(1000.0, 0.0, 1599.0, LIMIT_S, []) is None
     assert silence_begin(1000.0, 0.0, 1600.0, LIMIT_S, []) == 1000.0
     assert silence_begin(1000.0, 1300.0, 1700.0, LIMIT_S, []) is None  # an earlier run's words

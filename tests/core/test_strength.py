@@ -31,7 +31,7 @@ def asks(version="1", **parameters):
         (asks(version="2", samples=30), asks(version="1", samples=20), False),
     ],
 )
-def test_a_pass_counts_where_it_asked_for_no_less_and_never_otherwise(passed, required, counts):
+def test_a_pass_counts_only_if_its_parameters_asked_for_no_less(passed, required, counts):
     assert passed.covers(required.workload) is counts
 
 
@@ -53,7 +53,7 @@ def stand(*validations, required=()):
     return standing(validations, {}, (), (), (), now=100.0, strength=strength)
 
 
-def test_a_weaker_pass_neither_covers_what_is_asked_now_nor_hides_an_earlier_stronger_one():
+def test_a_weaker_pass_covers_no_stronger_demand_and_hides_no_earlier_stronger_pass():
     weak, strong = asks(samples=5).workload, asks(samples=50).workload
     both = [concluded("strong", 1.0), concluded("weak", 2.0)]
     assert stand(*both, required=[strong]).counted == {"n1": {"gemm": 1.0}}
@@ -64,7 +64,7 @@ def test_a_weaker_pass_neither_covers_what_is_asked_now_nor_hides_an_earlier_str
     assert stand(concluded("unknown", 1.0), required=[strong]).counted == {"n1": {"gemm": 1.0}}
 
 
-def test_a_defect_is_disproved_by_a_pass_that_asked_for_no_less_than_what_found_it():
+def test_a_defect_is_disproved_only_by_a_pass_at_least_as_strong():
     found = concluded("strong", 1.0, Judgement.DEFECTIVE)
     assert "has not passed gemm since" in stand(found, concluded("weak", 2.0)).unfit["n1"]
     assert not stand(found, concluded("weak", 2.0), concluded("strong", 3.0)).unfit

@@ -74,7 +74,7 @@ def test_a_sentence_has_a_figure_only_if_the_table_has_it(study):
     assert {True, False} == {*stated.values()}  # both were seen
 
 
-def test_random_subsets_spend_what_the_selector_spends_on_a_node(study):
+def test_random_subsets_cost_as_much_per_node_as_those_of_the_selector(study):
     trials = [Trial(policy=p, seed=0, catch=1.0, p0=0.01) for p in ("selector", "random")]
     mine, blind = (study.result(trial).outcome for trial in trials)
     assert blind.validating_h / blind.queries == pytest.approx(
@@ -89,7 +89,7 @@ def test_a_selector_that_accepts_any_risk_is_absence(study):
     assert study.gains("absence", 1.0) == [0.0, 0.0]
 
 
-def test_where_nothing_is_caught_all_policies_share_their_mtbi(study):
+def test_without_any_catch_all_policies_have_the_same_mtbi(study):
     """All but the ideal one, which needs no benchmark to know."""
     values = {
         figures(study, policy, catch=0.0)["mtbi_h"]
@@ -165,7 +165,7 @@ def test_the_selector_adds_the_best_per_second_until_the_risk_is_accepted(p0):
         assert chosen == wanted, (node, p0)
 
 
-def test_each_node_of_a_job_gets_what_it_deserves():
+def test_each_node_of_a_job_gets_the_tests_that_its_risk_is_worth():
     histories = proven_long_ago()
     chosen = selector(0.02).choose([0, 50], 10.0, 0.0, histories)
     assert chosen == [0b000, 0b011]
@@ -180,7 +180,7 @@ def test_a_benchmark_that_takes_longer_than_it_saves_is_not_run():
     assert dear.choose([4], 10.0, 0.0, histories)[0] & 0b001
 
 
-def test_what_was_passed_an_hour_ago_is_not_run_again():
+def test_a_test_passed_an_hour_ago_is_not_run_again():
     histories = proven_long_ago()
     histories.validated_h[10, 0] = 4.0
     trusting = selector(0.02, half_life_h=100.0)
@@ -188,7 +188,7 @@ def test_what_was_passed_an_hour_ago_is_not_run_again():
     assert trusting.choose([10], 10.0, 500.0, histories) == [0b001 | 0b010]
 
 
-def test_a_node_that_passed_nothing_since_its_repair_is_tested_whatever_its_risk():
+def test_a_node_without_a_pass_since_its_repair_is_tested_even_without_risk():
     """As in production: a defect is presumed there, and node 0 has no other risk."""
     histories = proven_long_ago()
     assert selector(0.02).choose([0], 10.0, 0.0, histories) == [0b000]

@@ -68,7 +68,7 @@ def test_a_source_is_judged_by_each_kind_of_suspicion_for_itself():
     assert rates["operator", "gpu"] == HitRate(hits=1)
 
 
-def test_what_a_source_says_of_itself_is_outweighed_by_what_came_of_it():
+def test_the_hit_rate_of_a_source_outweighs_its_own_confidence():
     assert HitRate().confidence(1.0) == 1
     assert HitRate(misses=2).confidence(1.0) == 1 / 2
     assert HitRate(misses=98).confidence(1.0) == pytest.approx(0.02)
@@ -81,7 +81,7 @@ def test_one_suspicion_of_two_nodes_is_two_that_end_each_for_itself():
     assert (first.outcome, second.outcome, second.ended_at) == (None, HIT, 2.0)
 
 
-def test_a_suspicion_that_is_told_with_nonsense_is_refused():
+def test_a_suspicion_with_impossible_figures_is_refused():
     with pytest.raises(ValueError, match="from 0 to 1"):
         SuspicionRaised(nodes=("n1",), category="gpu", source="x", mix={"gpu": -1.0})
     with pytest.raises(ValueError, match="a confidence of 2"):
@@ -120,7 +120,7 @@ def suspected(*mixes, confidence=0.5):
     )
 
 
-def test_each_node_is_tested_for_what_it_is_suspected_of():
+def test_each_node_is_tested_for_the_categories_of_its_suspicion():
     event = suspected({"gpu": 1.0}, {"network": 0.9, "host": 0.1})
     decision = decide(event, outlook(2), POLICY, at=0)
     tests = {test.benchmark: test.nodes for test in decision.tests}
@@ -180,7 +180,7 @@ def test_a_suspicion_that_was_kept_before_there_was_a_confidence_presumes_a_defe
     assert (event.confidences["n1"], event.mixes["n1"]) == (1.0, {"gpu": 1.0})
 
 
-def test_what_is_owed_beside_suspicions_is_asked_for_as_ever():
+def test_debts_beside_suspicions_are_handled_as_before():
     assert nodes_suspected(proving(Owed(debt=Debt.INCIDENT, at=1.0, about="gpu"))) is None
     mixed = proving(doubt(0.5, gpu=1.0), Owed(debt=Debt.WORK, at=1.0))
     assert nodes_suspected(mixed).confidences == {"n1": 0.5}

@@ -58,7 +58,7 @@ def test_each_option_is_the_field_that_it_names(asked, event):
         (TellRequest("suspicion-raised", NODES, category="gpu", mix={"gpu": -1.0}), "shares"),
     ],
 )
-def test_what_does_not_belong_to_an_event_is_refused_by_one_sentence(asked, wrong):
+def test_a_field_that_does_not_belong_to_an_event_is_refused_in_one_sentence(asked, wrong):
     with pytest.raises(UsageError) as refused:
         event_of(asked, NOW)
     assert wrong in str(refused.value)

@@ -94,7 +94,7 @@ def test_a_leaf_without_nodes_is_one_though_a_cable_of_it_goes_elsewhere():
 
 
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 4), st.integers(1, 4), st.data())
-def test_tiers_are_those_of_the_plan_wherever_nodes_are_plugged_in(
+def test_tiers_are_those_of_the_plan_even_if_leaves_are_empty(
     pods, leaves_per_pod, spines, cores, data
 ):
     """Leaves and whole pods may be empty; at least one leaf in three is not."""
@@ -181,7 +181,7 @@ def test_distances_are_those_another_library_finds(nodes, per_leaf, leaves, rail
         assert found.hops(a, b) == steps[a.id].get(b.id)
 
 
-def test_what_lies_between_two_leaves_is_all_that_is_on_a_shortest_path():
+def test_the_parts_between_two_leaves_are_those_on_a_shortest_path():
     found = fabric(TWO_TIERS, {**clos(LEAVES, SPINES), ("s1", "s2"): 1})
     links, switches = found.parts_between("l1", "l3")
     assert {(link.a, link.b) for link in links} == {
@@ -191,7 +191,7 @@ def test_what_lies_between_two_leaves_is_all_that_is_on_a_shortest_path():
     assert found.parts_between("l1", "l1") == ((), ("l1",))
 
 
-def test_a_leaf_is_oversubscribed_by_what_enters_over_what_leaves():
+def test_oversubscription_of_a_leaf_is_bandwidth_in_over_bandwidth_out():
     found = fabric(TWO_TIERS, {**clos(LEAVES, SPINES), ("l1", "s1"): 3})
     assert found.oversubscription("l1") == 1.0
     assert found.oversubscription("l2") == 2.0

@@ -24,7 +24,7 @@ def test_the_newest_build_that_fits_is_named(driver, model, cuda):
     assert f"CUDA {cuda} (cu{cuda.replace('.', '')}) for {model}" in advise(driver, model)
 
 
-def test_where_none_fits_it_is_the_drivers_turn_and_without_a_driver_nothing_is_guessed():
+def test_without_a_fitting_build_the_driver_is_to_be_updated_and_without_a_driver_none_is_guessed():
     assert advise("470.82", "Tesla V100-SXM2-32GB").endswith("update the driver")
     assert advise("", "AMD Instinct MI300X") == (
         "install torch's build for these GPUs: CUDA for NVIDIA's, ROCm for AMD's"

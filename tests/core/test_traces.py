@@ -70,7 +70,7 @@ def test_every_line_that_is_no_job_is_counted_by_its_reason_and_the_first_is_nam
     }
 
 
-def test_the_standard_workload_format_takes_what_was_asked_for_where_nothing_was_given():
+def test_the_standard_workload_format_uses_requests_if_allocations_are_missing():
     trace = trace_of(requests_of_swf(SWF.splitlines()), devices_per_node=4)
     assert trace.jobs == (
         TracedJob(arrival_h=0, nodes=4, duration_h=1),
@@ -101,7 +101,7 @@ def test_a_job_on_a_part_of_a_node_takes_one_or_is_left_out():
     assert whole.left_out["asks for less than a node"].lines == 1
 
 
-def test_the_format_is_told_from_the_file_itself(tmp_path):
+def test_the_format_of_a_trace_is_recognised_from_its_content(tmp_path):
     packed = tmp_path / "jobs.gz"
     packed.write_bytes(gzip.compress(SWF.encode()))
     plain = tmp_path / "jobs.csv"

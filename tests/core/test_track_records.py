@@ -41,7 +41,7 @@ def learned(**repeatabilities):
     return (CriteriaSet(sku="s", criteria=tuple(criteria), provenance=provenance),)
 
 
-def test_nodes_found_alone_coverage_and_what_was_tried_are_those_of_a_sum_by_hand():
+def test_figures_of_a_track_record_are_sums_by_hand():
     known = [
         defect("n1", "gemm", "ring"),
         defect("n1", "gemm"),  # the same node again, and nothing else finds it
@@ -73,6 +73,6 @@ def test_repeatability_is_that_of_the_latest_criteria_of_each_benchmark():
     assert rows["disk"].repeatability == Repeatability(mean=0.75, lowest=0.75, metric="iops")
 
 
-def test_without_a_known_defect_nobody_can_say_what_a_benchmark_covers():
+def test_without_a_known_defect_the_coverage_of_a_benchmark_is_unknown():
     (row,) = track_records([], ["gemm"], [])
     assert (row.coverage, row.nodes, row.tried) == (None, (), 0)

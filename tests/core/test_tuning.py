@@ -91,7 +91,7 @@ def test_noise_has_no_period():
 
 
 @pytest.mark.parametrize("rates", [[5.0], [5.0, 6.0], [5.0] * 100, [5.0, 6.0, 5.0, 6.0]])
-def test_what_is_too_short_or_constant_has_no_period(rates):
+def test_a_series_that_is_too_short_or_constant_has_no_period(rates):
     assert tuning.find_period(np.array(rates)) == 1
 
 
@@ -108,7 +108,7 @@ def test_a_slow_beginning_is_dropped_and_no_more(slow, size, level):
     assert 0 <= found - min(slow, size * 2 // 5) < stride
 
 
-def test_an_exponential_warm_up_ends_where_it_costs_less_than_the_limit():
+def test_an_exponential_warm_up_ends_once_it_costs_less_than_the_limit():
     cost = 0.5 * np.exp(-np.arange(400) / 8)
     series = [noisy(np.random.default_rng(seed), noise=0.002) * (1 - cost) for seed in range(8)]
     found = tune(series)
@@ -136,7 +136,7 @@ def test_one_freak_repeat_makes_the_others_begin_later():
 
 
 @pytest.mark.parametrize("period", [7, 25])
-def test_what_is_measured_are_whole_periods_and_enough_of_them(period):
+def test_measured_steps_are_whole_periods_and_enough_of_them(period):
     rngs = [np.random.default_rng(seed) for seed in range(6)]
     found = tune([noisy(rng, noise=0.003) * stalls(400, period) for rng in rngs])
     assert found.period == period
@@ -145,7 +145,7 @@ def test_what_is_measured_are_whole_periods_and_enough_of_them(period):
     assert not found.refusal
 
 
-def test_the_time_saved_counts_what_each_step_takes():
+def test_the_saved_time_weighs_each_step_by_its_duration():
     rates = np.full(500, 10.0)
     rates[:100] = 5.0  # these take twice as long
     found = tune([rates] * 4)
@@ -164,7 +164,7 @@ def test_the_order_of_the_nodes_and_of_the_runs_changes_nothing():
     assert (found.warmup, found.steps) == (again.warmup, again.steps)
 
 
-def test_a_third_of_bad_nodes_does_not_change_what_is_proposed():
+def test_a_third_of_bad_nodes_does_not_change_the_proposal():
     series = [noisy(np.random.default_rng(seed), noise=0.005) for seed in range(12)]
     bad = [each * 0.8 if i % 3 == 0 else each for i, each in enumerate(series)]
     assert not tune(bad).refusal
@@ -277,7 +277,7 @@ def pairs(runs, tail):
     return [1 - distance(a, b, tail) for a, b in combinations(ordered, 2)]
 
 
-@pytest.mark.twin("test_both_distances_are_what_the_definition_says")
+@pytest.mark.twin("test_both_distances_agree_with_their_definitions")
 @pytest.mark.parametrize(
     ("tail", "resnet_apart", "gnmt_apart", "alike"),
     [(0.0, 11, 9, 2), (0.005, 7, 9, 7), (0.01, 7, 9, 7), (0.05, 3, 8, 9)],

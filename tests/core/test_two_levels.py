@@ -58,7 +58,7 @@ def test_slower_nodes_of_another_sku_are_healthy():
     assert assessment.judgement is Judgement.HEALTHY
 
 
-def test_the_answer_says_which_nodes_are_on_which_level_and_what_settles_it():
+def test_the_answer_names_the_nodes_on_each_level_and_the_way_to_settle():
     assessment = scan(5, 3, 0.4, np.random.default_rng(0))
     (batch,) = assessment.batch_verdicts
     assert (batch.judgement, batch.code) == (Judgement.UNKNOWN, "CRITERION-REFUSED")

@@ -49,7 +49,7 @@ def test_a_program_that_left_no_answer_is_owed(how):
     assert owed(PLAN, done) == (Judgement.UNKNOWN, ("probe",))
 
 
-def test_a_lost_node_owes_what_it_was_lost_with_and_what_it_never_began():
+def test_a_lost_node_owes_the_tests_running_or_not_begun_at_its_loss():
     gone = on("n3", "probe", "pair")
     done = run(PLAN, only(gone, lambda e: None if len(e.step.participants) > 1 else lost(e)))
     assert owed(PLAN, done, lost={"n3": "silent"}) == (Judgement.UNKNOWN, ("pair", "probe"))
@@ -66,14 +66,14 @@ def test_a_node_that_was_never_there_owes_all_that_was_asked_and_so_does_one_los
     assert owed(PLAN, run(PLAN), lost={"n3": "silent in the end"}) == (Judgement.UNKNOWN, ALL)
 
 
-def test_what_does_not_apply_is_an_answer():
+def test_not_applicable_is_an_answer():
     inapplicable = only(on("n3", "probe"), lambda e: ended(e, Ended.NOT_APPLICABLE))
     crashed = only(on("n3", "compute"), lambda e: ended(e, Ended.FAILED))
     done = run(PLAN, lambda e: crashed(inapplicable(e)))
     assert owed(PLAN, done) == (Judgement.UNKNOWN, ("compute",))
 
 
-def test_who_measured_what_nobody_can_compare_owes_nothing():
+def test_a_node_whose_results_cannot_be_compared_owes_nothing():
     """No criterion for what it ran, or none that is trusted: the pair that it left out is owed by
     nobody then, as nothing speaks against the node."""
     alone = [execution for execution in run(PLAN) if len(execution.step.participants) == 1]
@@ -86,7 +86,7 @@ def test_who_measured_what_nobody_can_compare_owes_nothing():
     )
 
 
-def test_a_defective_node_owes_what_it_left_open_and_not_what_it_was_spared():
+def test_a_defective_node_owes_open_tests_and_not_those_it_was_spared():
     slow = lambda step, i: 80.0 if step.participants == ("n3",) else 100.0  # noqa: E731
     hung = only(on("n3", "probe"), lambda e: ended(e, Ended.TIMED_OUT))
     spared = only(on("n3", "pair"), lambda e: None)
@@ -96,7 +96,7 @@ def test_a_defective_node_owes_what_it_left_open_and_not_what_it_was_spared():
     )
 
 
-def test_what_all_measure_at_once_says_nothing_of_one_and_is_owed_by_nobody():
+def test_a_collective_of_all_nodes_is_owed_by_no_single_node():
     together = small_plan(6, [entry("compute"), entry("collective")])
     done = run(together, only(on("n3", "compute", "collective"), lambda e: None))
     assert owed(together, done, lost={"n3": "never there"}) == (Judgement.UNKNOWN, ("compute",))
@@ -110,13 +110,13 @@ def test_a_node_is_asked_its_own_tests_only_and_a_partner_those_for_several():
     assert owed(chosen, done, "n4", lost=reasons) == (Judgement.UNKNOWN, ("pair",))
 
 
-def test_a_node_that_the_topology_lacks_owes_what_crosses_the_fabric():
+def test_a_node_missing_from_the_topology_owes_the_pairs_across_the_fabric():
     plan = small_plan(4, [entry("pair")])
     plan = replace(plan, fabric=single_switch(["n0", "n1", "n2"]))
     assert owed(plan, run(plan)) == (Judgement.UNKNOWN, ("pair",))
 
 
-def test_what_is_damaged_is_owed_again():
+def test_a_damaged_measurement_is_owed_again():
     assessment, plan = judged(PLAN, run(PLAN)), PLAN
     (step,) = {
         e.step

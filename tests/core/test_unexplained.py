@@ -67,7 +67,7 @@ def with_devices(fabric, scheme):
 
 
 @pytest.mark.parametrize("scheme", ["HCAs", "HCAs of the older name", "interfaces with dashes"])
-def test_a_dead_leaf_is_named_whatever_the_adapters_are_called(scheme):
+def test_a_dead_leaf_is_named_under_any_names_of_adapters(scheme):
     fabric = with_devices(RAILS, scheme)
     view = scanned(fabric, [DEAD_LEAF])
     assert verdicts(view) == {(DEAD_LEAF.part,)}
@@ -122,7 +122,7 @@ def test_a_dead_switch_is_never_normal_though_all_pairs_at_a_distance_cross_it(
         assert not set(view.assessment.named(Judgement.HEALTHY)) & set(fabric.nodes[8:])
 
 
-def test_gpus_are_on_the_rails_in_order_where_there_are_as_many():
+def test_gpus_belong_to_the_rails_in_order_if_there_are_as_many():
     fabric = with_devices(RAILS, "interfaces")
     rails = Rails.from_devices(fabric, [f"cuda:{i}-cuda:{i}" for i in range(4)])
     for i, rail in enumerate(fabric.rails):
@@ -152,7 +152,7 @@ def test_a_rail_that_is_missing_on_one_node_is_named_beside_rails_that_are_good(
 
 
 @pytest.mark.parametrize("per_leaf", [1, 8])
-def test_a_rail_on_which_nobody_brought_a_result_proves_no_node(per_leaf):
+def test_a_rail_without_any_result_proves_no_node(per_leaf):
     """A program measures what is up on both nodes, and says nothing of the rest."""
     fabric = small_fabric(8, per_leaf=per_leaf, rails=4)
     view = scanned(fabric, silent=lambda step, device: device.startswith("mlx5_2-"))
@@ -173,7 +173,7 @@ def test_a_nic_that_brought_no_result_is_named_and_its_partners_are_well():
     assert [part.parts for part in view.assessment.parts] == [(Part("nic", "n3", "2"),)]
 
 
-def test_a_program_that_was_told_its_rails_owes_no_result_of_others():
+def test_a_program_limited_to_some_rails_owes_no_result_of_others():
     chosen = Workload(benchmark="pair", version="1", parameters='{"hcas":"mlx5_0,mlx5_1"}')
     fabric = small_fabric(8, rails=4)
     runs = scanned(fabric, silent=lambda step, device: device[5] in "23")
@@ -219,7 +219,7 @@ def test_one_bad_pair_of_nodes_that_do_well_with_all_others_is_unknown_and_not_c
     ]
 
 
-def test_a_pair_that_was_bad_only_once_is_unknown_whatever_else_of_it_is_good():
+def test_a_pair_that_was_bad_once_is_unknown_despite_its_good_results():
     fabric = small_fabric(8)
     pairs = list(combinations(fabric.nodes, 2))
     once = verdict(("n0", "n5"), "cpu-cpu", judgement=Judgement.UNKNOWN, code="UNSTABLE")
@@ -296,7 +296,7 @@ def measurements(draw):
 
 
 @given(measurements())
-def test_whatever_devices_are_called_and_however_they_are_wired_bad_is_never_healthy(case):
+def test_bad_units_never_end_as_healthy_under_any_device_names_and_wiring(case):
     fabric, units = case
     alone = []
     good = []

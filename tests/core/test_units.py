@@ -96,7 +96,7 @@ def spelled(gathered):
 
 
 @given(runs)
-def test_columns_hold_what_a_dictionary_of_lists_gathers(campaign):
+def test_columns_of_units_hold_what_a_dictionary_of_lists_gathers(campaign):
     executions = [executed(run, i) for i, run in enumerate(campaign)]
     assert spelled(units(executions, PLAN)) == one_by_one(campaign)
 
@@ -109,12 +109,12 @@ def test_parts_that_are_measured_alike_become_a_matrix():
     assert alike.devices == ("cuda:0", "cuda:1") * 2
 
 
-def test_only_what_was_measured_counts():
+def test_only_measured_executions_become_units():
     lost = replace(executed((("a",), "gemm", {("rate", "cpu"): np.ones(1)}), 0), ended=Ended.LOST)
     assert units([lost], PLAN) == []
 
 
-def test_a_metric_that_nobody_declared_is_refused():
+def test_an_undeclared_metric_is_refused():
     run = executed((("a",), "gemm", {("speed", "cpu"): np.ones(1)}), 0)
     with pytest.raises(CriteriaError, match="does not declare speed"):
         units([run], PLAN)
@@ -174,7 +174,7 @@ def test_groups_with_an_excluded_node_and_other_workloads_are_irrelevant():
 
 @pytest.mark.long
 @given(runs, st.data())
-def test_a_subset_is_what_was_asked_for_in_that_order(campaign, data):
+def test_a_subset_of_units_has_the_requested_ones_in_that_order(campaign, data):
     for alike in units([executed(run, i) for i, run in enumerate(campaign)], PLAN):
         positions = data.draw(st.lists(st.sampled_from(range(len(alike))), min_size=1, unique=True))
         chosen = alike.subset(np.array(positions))

@@ -53,7 +53,7 @@ def ask():
     return ask
 
 
-def test_what_was_not_given_is_as_the_record_says(ask):
+def test_an_option_that_is_not_given_keeps_the_default_of_the_record(ask):
     assert ask() == Order()
     assert HEARD[-1][1] is False
 

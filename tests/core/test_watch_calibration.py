@@ -78,7 +78,7 @@ def test_nodes_of_other_stages_are_no_peers(thresholds):
     )  # of a few nodes, one may be of the other stage alone
 
 
-def test_what_is_not_known_is_not_learned_from(thresholds):
+def test_unknown_values_are_not_learned_from(thresholds):
     jobs = [healthy(nodes=70, seed=seed) for seed in range(4)]
     for job in jobs:
         job.series("cpu_use")[64:] = np.nan

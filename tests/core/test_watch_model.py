@@ -19,7 +19,7 @@ def test_a_threshold_lies_between_those_of_its_neighbours_by_the_logarithm(nodes
     assert LEARNED.value_at(nodes) == pytest.approx(score)
 
 
-def test_beyond_what_was_learned_the_last_one_holds():
+def test_beyond_the_learned_numbers_of_nodes_the_last_threshold_holds():
     assert LEARNED.value_at(3) == 6.0
     assert LEARNED.value_at(100_000) == 6.0
 

@@ -48,12 +48,12 @@ def test_the_first_line_names_the_node_the_moment_and_both_values():
     assert START + 500 == 1_700_000_500  # 2023-11-14 22:21:40 UTC
 
 
-def test_where_nobody_is_unlike_the_first_line_says_on_how_much_that_rests():
+def test_the_first_line_of_an_all_clear_states_on_how_much_data_it_rests():
     first = watch.headline(viewed(healthy(nodes=64)))
     assert first == ("job 4711: nothing unlike its peers in 15 min on 3 metrics of 64 nodes")
 
 
-def test_metrics_that_nobody_reported_are_not_counted_as_judged():
+def test_unreported_metrics_are_not_counted_as_judged():
     first = watch.headline(viewed(healthy(metrics=(CPU, DUTY))))
     assert "on 2 of 3 metrics of 8 nodes" in first
 
@@ -65,7 +65,7 @@ def test_metrics_that_nobody_reported_are_not_counted_as_judged():
         (healthy(points=100), "cannot say: most nodes reported for 100 s at a stretch"),
     ],
 )
-def test_what_cannot_be_said_is_said_with_the_reason(telemetry, reason):
+def test_an_unknown_answer_is_shown_with_the_reason(telemetry, reason):
     assert reason in watch.headline(viewed(telemetry))
 
 
@@ -77,7 +77,7 @@ def test_a_node_without_a_report_is_not_called_like_its_peers():
     assert "of the other 7 nodes" in first
 
 
-def test_a_node_that_fell_silent_is_named_by_what_it_no_longer_reports():
+def test_a_node_that_fell_silent_is_named_with_the_metrics_that_stopped():
     telemetry = healthy()
     telemetry.values[:, 5, 600:] = np.nan
     first = watch.headline(viewed(telemetry))
@@ -116,7 +116,7 @@ def test_the_mix_is_called_a_hint_and_its_shares_come_to_a_hundred():
     assert "published table" in sentence
 
 
-def test_what_comes_next_is_a_command_for_just_these_nodes():
+def test_the_next_step_is_a_command_for_exactly_the_suspected_nodes():
     shown = text(viewed(faulty()))
     assert "anubis validate 'n3' --cluster prod" in shown
     assert "what next" not in text(viewed(healthy()))
@@ -176,13 +176,13 @@ def test_a_hole_in_the_data_is_a_hole_in_the_picture():
     assert lines[1] == lines[0] + 1
 
 
-def test_what_comes_from_outside_cannot_write_into_the_page():
+def test_names_from_outside_are_escaped_on_the_page():
     names = ("<script>alert(1)</script>", *(f"n{i}" for i in range(7)))
     page = watch_page.render([viewed(faulty(replace(healthy(), nodes=names), node=0))])
     assert "<script" not in page
 
 
-def test_a_healthy_job_is_pictured_by_what_its_nodes_reported():
+def test_the_page_of_a_healthy_job_shows_charts_of_its_metrics():
     page = watch_page.render([viewed(healthy())])
     assert "nothing unlike its peers" in page
     assert page.count('class="chart"') == 3

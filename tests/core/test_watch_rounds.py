@@ -26,7 +26,7 @@ def test_a_running_job_is_looked_at_every_interval():
     assert due([job("a")], looks, 900) == ["a"], "the look was dated by a wrong clock"
 
 
-def test_who_was_left_alone_for_longest_comes_first():
+def test_the_job_left_alone_for_longest_comes_first():
     looks = [seen("a", at=500), seen("b", at=100)]
     assert due([job("a"), job("b"), job("c")], looks, 2000) == ["c", "b", "a"]
 
@@ -36,7 +36,7 @@ def test_a_job_that_ended_is_looked_at_once_more_and_then_never():
     assert due([job("a", ended_at=1010)], [seen("a", at=1020, job_ended=True)], 1030) == []
 
 
-def test_a_job_that_ended_before_anybody_could_look_is_looked_at_while_telemetry_is_there():
+def test_a_job_that_ended_unexamined_is_examined_while_its_telemetry_lasts():
     assert due([job("a", ended_at=1010)], [], 1010 + 900) == ["a"]
     assert due([job("a", ended_at=1010)], [], 1010 + 901) == []
 

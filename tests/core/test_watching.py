@@ -31,7 +31,7 @@ def kinds(telemetry, **more):
 
 
 @pytest.mark.parametrize("nodes", [4, 8, 20])
-def test_a_job_whose_nodes_are_alike_names_nobody(nodes):
+def test_a_job_whose_nodes_are_alike_has_no_suspicion(nodes):
     result = looked(healthy(nodes))
     assert not result.suspicions
     assert not result.anomalies
@@ -63,7 +63,7 @@ def test_a_window_more_or_less_decides_on_continuity():
     assert not named(set_values(healthy(), "cpu_use", "n2", 900 - 246, 900, 3.0), strict)
 
 
-def test_continuity_is_a_time_whatever_the_interval_of_the_scrapes():
+def test_continuity_is_a_time_independent_of_the_scrape_interval():
     slow = healthy(points=61, step_s=15.0)
     assert named(set_values(slow, "cpu_use", "n2", 61 - 23, 61, 3.0)) == ["n2"]  # 16 windows
     assert SETTINGS.windows_needed(15.0) == 16
@@ -88,7 +88,7 @@ def test_a_node_that_came_back_is_unsteady_and_no_suspect():
     assert named(telemetry, PUBLISHED) == ["n2"]  # as Minder says
 
 
-def test_a_node_is_not_back_where_its_peers_came_to_it():
+def test_a_node_has_not_returned_if_its_peers_came_to_its_value():
     telemetry = set_values(healthy(), "cpu_use", "n2", 300, 900, 3.0)
     telemetry.series("cpu_use")[:, 700:] = 3.0  # the job ended, all are idle
     assert named(telemetry) == ["n2"]
@@ -129,7 +129,7 @@ def test_no_difference_below_the_floor_of_a_metric_counts():
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 2, 3])
-def test_without_a_majority_nobody_is_named_and_the_reason_is_told(nodes):
+def test_without_a_majority_no_node_is_named_and_the_reason_is_given(nodes):
     result = looked(healthy(nodes))
     assert not result.suspicions
     assert not result.judged
@@ -155,7 +155,7 @@ def test_each_group_of_peers_is_compared_among_its_own():
     assert named(set_values(telemetry, "cpu_use", "n8", 500, 900, 40.0)) == ["n8"]
 
 
-def test_groups_that_are_too_small_are_compared_together_and_it_is_told():
+def test_groups_that_are_too_small_are_compared_together_with_a_remark():
     telemetry = healthy(9, groups=("a",) * 5 + ("b",) * 2 + ("c",) * 2)
     result = looked(set_values(telemetry, "cpu_use", "n6", 500, 900, 3.0))
     assert [suspicion.node for suspicion in result.suspicions] == ["n6"]
@@ -234,7 +234,7 @@ def test_after_a_job_failed_all_are_idle_and_the_node_that_left_before_is_named(
     assert named(telemetry, ended=True) == ["n2"]
 
 
-def test_a_fault_that_nobody_sees_any_more_once_all_have_stopped_is_named():
+def test_a_fault_hidden_by_the_end_of_the_job_is_still_named():
     telemetry = set_values(healthy(), "pfc_tx", "n2", 600, 800, 5000.0)
     assert kinds(telemetry) == {("n2", AnomalyKind.UNSTEADY)}
     telemetry.values[:, :, 800:] *= 0.03  # the job ended: no traffic, no work
@@ -256,7 +256,7 @@ def test_a_gpu_that_stands_still_while_its_peers_spin_as_never_before_has_no_rol
     assert named(set_values(telemetry, "gpu_duty", "n2", 500, 900, 0.0)) == ["n2"]
 
 
-def test_metrics_that_cannot_be_judged_are_told_with_the_reason():
+def test_metrics_that_cannot_be_judged_are_listed_with_the_reason():
     result = looked(healthy(metrics=(CPU,)))
     assert result.judged == ("cpu_use",)
     assert result.unjudged == dict.fromkeys(("pfc_tx", "gpu_duty"), "not in the telemetry")
@@ -269,7 +269,7 @@ def test_metrics_that_cannot_be_judged_are_told_with_the_reason():
     }
 
 
-def test_a_metric_that_nobody_reports_is_unjudged():
+def test_a_metric_that_no_node_reports_is_unjudged():
     telemetry = healthy()
     telemetry.series("cpu_use")[:] = np.nan
     assert looked(telemetry).unjudged.keys() == {"cpu_use"}

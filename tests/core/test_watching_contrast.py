@@ -130,7 +130,7 @@ def test_a_unit_or_a_site_of_another_size_changes_nothing():
     assert named(telemetry) == ["n3"]
 
 
-def test_what_several_nodes_do_alike_is_how_the_job_works():
+def test_a_departure_of_several_nodes_alike_is_no_anomaly():
     telemetry = healthy()
     for node in ("n1", "n4"):
         set_values(telemetry, "cpu_use", node, 500, 900, 20.0)
@@ -166,6 +166,6 @@ def test_scrapes_of_any_interval_show_a_fault_of_four_minutes(step_s):
     assert named(set_values(telemetry, "cpu_use", "n2", last, points, 20.0)) == ["n2"]
 
 
-def test_scrapes_too_seldom_for_a_past_name_nobody():
+def test_scrapes_too_rare_for_a_past_name_no_node():
     telemetry = healthy(points=20, step_s=60.0)
     assert named(set_values(telemetry, "cpu_use", "n2", 10, 20, 20.0)) == []

@@ -55,7 +55,7 @@ def test_other_nodes_than_those_in_order_need_a_new_order():
     assert list(middle.excluded_rows(np.arange(1, 40))) == [0]
 
 
-def test_who_is_beyond_its_peers_is_known_from_half_of_them(monkeypatch):
+def test_half_of_the_peers_suffice_to_know_that_a_node_is_beyond_them(monkeypatch):
     monkeypatch.setattr(deviations, "AT_ONCE", 4)
     for seed in range(200):
         random = np.random.default_rng(seed)

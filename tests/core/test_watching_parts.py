@@ -68,7 +68,7 @@ def test_no_mean_distance_is_outside_its_bounds(windows):
 
 @settings(max_examples=50)
 @given(fleets, st.floats(0.5, 6), st.sampled_from([0.0, 0.05, 0.3]), st.data())
-def test_what_bounds_say_for_sure_is_what_all_pairs_say(windows, threshold, least, data):
+def test_an_answer_from_bounds_equals_that_from_all_pairs(windows, threshold, least, data):
     rules = WatchSettings(candidates=data.draw(st.sampled_from(["all", "largest"])))
     row = data.draw(st.sampled_from([0, len(windows) // 2]))
     apart = stand_out(windows, threshold, least, rules)
@@ -80,7 +80,7 @@ def test_what_bounds_say_for_sure_is_what_all_pairs_say(windows, threshold, leas
 
 
 @given(fleets, st.floats(0.3, 2))
-def test_no_score_is_below_what_bounds_make_of_it(windows, factor):
+def test_no_score_is_below_its_lower_bound(windows, factor):
     windows = (0.4 + (windows - 0.4) * np.float32(factor)).astype(np.float32)
     exact, row = mean_distances(windows), len(windows) // 2
     lower, upper = (np.delete(bound, row) for bound in bounds(windows))
@@ -112,7 +112,7 @@ def test_nodes_that_are_equally_far_from_each_other_have_no_score():
     assert scores(np.zeros(0)).size == 0
 
 
-def test_values_are_scaled_by_known_limits_and_else_by_what_the_job_shows():
+def test_values_are_scaled_by_known_limits_or_else_by_the_range_in_the_job():
     values = np.array([[3, np.nan], [50, 12]], dtype=np.float32)
     assert span_of(CPU, values) == Span(0, 100)
     assert span_of(PFC, values) == Span(0, 50)
@@ -122,7 +122,7 @@ def test_values_are_scaled_by_known_limits_and_else_by_what_the_job_shows():
     assert Span(7, 7).scale(np.array([7, np.nan], dtype=np.float32))[0] == 0
 
 
-def test_a_departure_is_since_the_point_at_which_the_value_left_whatever_the_phases_of_the_job():
+def test_a_departure_begins_at_the_point_it_left_in_any_phase_of_the_job():
     peers = np.where(np.arange(100) % 10 < 5, 90.0, 0.0)  # work and wait
     own = np.where(np.arange(100) < 60, peers, 0.0)
     left = departure(own, peers, 55, 99, 8)
@@ -144,7 +144,7 @@ def test_a_role_that_does_not_show_while_all_write_a_checkpoint_is_a_role():
     assert departure(own, peers, 130, 199, 8).always
 
 
-def test_phases_that_come_late_are_a_role_also_where_all_were_idle_before():
+def test_late_phases_are_a_role_even_if_all_nodes_were_idle_before():
     at = np.arange(300)
     peers = np.where((at > 50) & (at % 20 < 10), 60.0, 0.0)
     own = np.where((at > 50) & ((at - 4) % 20 < 10), 60.0, 0.0)
@@ -165,7 +165,7 @@ def test_a_node_that_works_again_with_all_others_is_back():
     assert not departure(np.where(at < 60, 600.0, 80.0), idle, 60, 149, 8).returned
 
 
-def test_points_at_which_most_are_silent_count_for_nobody():
+def test_points_at_which_most_nodes_are_silent_count_against_none():
     values = np.zeros((5, 30), dtype=np.float32)
     values[:, 20:] = np.nan
     values[2, 15:] = np.nan

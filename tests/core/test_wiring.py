@@ -50,7 +50,7 @@ def parts_by_code(fabric: Fabric) -> dict[tuple[str, Judgement], set[tuple[Part,
 
 @settings(max_examples=60)
 @given(st.data())
-def test_what_was_miscabled_on_a_few_nodes_is_named_and_nothing_else(data):
+def test_planted_miscabling_on_a_few_nodes_is_named_and_nothing_else(data):
     """At most two nodes of the eight on a leaf, each in one way."""
     leaves, expected = {}, {}
     for group in range(3):
@@ -108,7 +108,7 @@ def test_a_node_with_one_nic_of_two_may_be_another_kind_of_node():
     assert audit(cabled(TWO, several)) == ()
 
 
-def test_a_node_with_half_of_its_ports_where_others_have_another_rail_is_another_kind_of_node():
+def test_a_node_with_half_of_its_ports_on_another_rail_is_another_kind_of_node():
     assert audit(cabled(TWO, {("node00003", "1"): "leaf-0-1"})) == ()
 
 
@@ -165,7 +165,7 @@ def test_a_rail_and_a_third_of_the_nodes_may_be_slower_than_others():
     assert audit(slowed(FOUR, storage | older)) == ()
 
 
-def test_an_inspection_has_the_wiring_among_what_is_odd_and_a_campaign_what_concerns_its_nodes():
+def test_an_inspection_lists_wiring_and_a_campaign_only_that_of_its_nodes():
     fabric = cabled(FOUR, exchanged(FOUR, "node00003", "0", "1"))
     inspection = Inspection(fabric=fabric)
     assert [remark.kind for remark in inspection.findings] == ["WIRING.EXCHANGED"]
