@@ -79,7 +79,7 @@ def keep(
     request: KeepRequest,
     do: Annotated[
         list[int] | None,
-        typer.Option("--do", metavar="ID", help="A proposal to be done. May be repeated."),
+        typer.Option("--do", metavar="ID", help="Carry out this proposal. May be repeated."),
         ListedBefore("service"),
     ] = None,
     close: Annotated[
@@ -227,7 +227,9 @@ def actions(
         answer.write_lines(map(keeping.action_line, listed))
         return
     waiting = sum(map(keeping.waits_for_a_person, listed))
-    print(f"{waiting} to look at: anubis keep --do ID has one done" if waiting else "nothing to do")
+    print(
+        f"{waiting} to look at: anubis keep --do ID carries one out" if waiting else "nothing to do"
+    )
     keeping.show_actions(listed, answer.screen())
 
 

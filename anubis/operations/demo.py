@@ -61,7 +61,7 @@ STEPS = (
         shown=2,
     ),
     DemoStep(
-        title="Tell of a GPU error on a node",
+        title="Report a GPU error on a node",
         command="tell incident-reported node0042 --category gpu",
         exit_code=0,
         shown=2,

@@ -281,9 +281,7 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
             " anubis leaves it alone until that ends"
         )
     if is_moot(command, keeper.lives):
-        raise UsageError(
-            f"action {action.id} has nothing to do any more: look at anubis history actions"
-        )
+        raise UsageError(f"action {action.id} is no longer needed: see anubis history actions")
     approved, further = keeper.approve(command, at)
     turn.approve(action, approved, at, by)
     turn.keep(further, at)

@@ -194,7 +194,7 @@ def _criteria_count(renewed: Renewal) -> str:
 def _unmeasured_note(renewed: Renewal) -> str:
     if not renewed.untold:
         return ""
-    return f"; of {renewed.untold} too little was measured lately"
+    return f"; too little was measured lately for {renewed.untold} of them"
 
 
 def _write(sets: tuple[CriteriaSet, ...], folder: Path) -> None:

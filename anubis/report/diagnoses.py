@@ -249,9 +249,9 @@ def _words(advance: Advance, furthest: int) -> str:
     return f"{did}, others launched {furthest}" if advance.enqueued < furthest else did
 
 
-OPEN = "open"  # no test has told yet
+OPEN = "open"  # no test has decided yet
 CLAIMS: Mapping[str, str] = {
-    Outcome.CONFIRMED: "a test confirmed it of",
+    Outcome.CONFIRMED: "a test confirmed it on",
     Outcome.REFUTED: "a test cleared",
     Outcome.GIVEN_UP: "no test could judge",
     OPEN: "not tested yet:",

@@ -281,7 +281,7 @@ def periodic_task_sentences(standings: Iterable[PeriodicTaskState], now: float) 
 
 def _describe_last(last: PeriodicTaskRecord, now: float) -> str:
     if last.ended is None:
-        again = f", for the {last.tries}. time" if last.tries > 1 else ""
+        again = f", attempt {last.tries}" if last.tries > 1 else ""
         return f"runs since {_roughly(now - last.began)}{again}"
     ago = f"{_roughly(now - last.ended)} ago"
     match last.end:

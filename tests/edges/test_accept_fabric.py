@@ -52,7 +52,7 @@ def test_a_bad_uplink_is_in_the_first_line_of_table_json_and_page_beside_healthy
     assert done.summary["defective_parts"] == [part["subject"]]
     assert done.summary["defective"] == []
     slow = [v["reason"] for v in done.verdicts if v["verdict"] == "unknown"]
-    assert all("its way leads over" in reason and "at fault" in reason for reason in slow)
+    assert all("its path crosses" in reason and "at fault" in reason for reason in slow)
     (planted,) = [line for line in done.lines if line["type"] == "planted"]
     assert planted["detected"] == "found"
     table = near.run("report")

@@ -52,7 +52,9 @@ class ErrorClass:
         try:
             groups = re.compile(self.pattern).groupindex
         except (re.error, OverflowError, RecursionError) as cause:
-            raise ValueError(f'the pattern of "{self.code}" is none: {cause}') from None
+            raise ValueError(
+                f'the pattern of "{self.code}" is no regular expression: {cause}'
+            ) from None
         if unknown := sorted(groups.keys() - PARTS):
             raise ValueError(
                 f'the pattern of "{self.code}" has a group "{unknown[0]}", expected peer, device'
@@ -120,7 +122,7 @@ class ErrorClasses:
                 code=f"xid-{number}",
                 xid=number,
                 gravity="note",
-                means="an XID that the table of classes does not have",
+                means="an XID that is not in the table of classes",
                 source="none",
             )
         )

@@ -227,7 +227,7 @@ def _first_failure(hearing: Hearing) -> Iterator[JobFact]:
     yield JobFact(
         kind=FactKind.APPLICATION_ERROR,
         whom=Whom(node=node, rank=rank),
-        evidence=f"rank {rank}{where} failed first, {how}, by its launcher",
+        evidence=f"rank {rank}{where} failed first, {how}, as its launcher reports",
         confidence=LAUNCHER_CONFIDENCE,
         code=FAILED_FIRST,
         at=ended.at,

@@ -48,7 +48,7 @@ def _deviating_nodes(hearing: Hearing) -> Iterable[JobFact]:
 def _sentence(suspicion: Suspicion) -> str:
     first = suspicion.deviations[0]
     more = len(suspicion.deviations) - 1
-    also = f", and {more} metrics more" if more > 1 else ", and 1 metric more" if more else ""
+    also = f", and {more} more metrics" if more > 1 else ", and 1 more metric" if more else ""
     if first.sign is Sign.VANISHED:
         return f"{suspicion.node} reports no {first.metric} any more{also}"
     return (

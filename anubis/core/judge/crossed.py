@@ -77,7 +77,7 @@ class Crossed:
         if not is_blamed or searched or node not in self.fabric.nodes:
             return ""
         if node not in self._well_nodes:
-            return "no good pair across the fabric shows yet that its way is well"
+            return "no good pair across the fabric has proven its path yet"
         ways = [
             self._faults_between(group.participants)
             for group in groups
@@ -87,7 +87,7 @@ class Crossed:
             and group.judgement is Judgement.DEFECTIVE
         ]
         if ways and all(ways):
-            return f"its way leads over {ways[0][0].subject}, which is at fault"
+            return f"its path crosses {ways[0][0].subject}, which is at fault"
         return ""
 
     def settle(self, paths: Iterable[PartVerdict]) -> Iterator[PartVerdict]:
@@ -189,4 +189,4 @@ class Crossed:
 def _suite_evidence(paths: Sequence[PartVerdict]) -> Iterator[str]:
     programs = ", ".join(dict.fromkeys(name for path in paths for name in path.benchmarks))
     several = f"{len(paths)} paths" if len(paths) > 1 else "a path"
-    yield f"{several} that may lead over it fell short in {programs} as well"
+    yield f"{several} that may cross it fell short in {programs} as well"

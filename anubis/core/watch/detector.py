@@ -354,8 +354,10 @@ class _Looking:
         since = float(self.telemetry.times[left.departure.since])
         until = float(self.telemetry.times[left.departure.until])
         sentence = {
-            AnomalyKind.UNSTEADY: f"left its peers in {name} for {until - since:.0f} s, came back",
-            AnomalyKind.ALWAYS_APART: f"differs in {name} since telemetry began: a role, or older",
+            AnomalyKind.UNSTEADY: f"left its peers in {name} for {until - since:.0f} s, "
+            "then came back",
+            AnomalyKind.ALWAYS_APART: f"differs in {name} since telemetry began: "
+            "a role of its own, or an older fault",
         }[kind]
         self.anomalies.setdefault(
             (left.run.row, kind, name),
