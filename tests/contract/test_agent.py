@@ -94,7 +94,7 @@ def test_samples_are_taken_at_full_seconds_and_no_work_in_between_adds_up():
     assert moments == [(1001, 0), (1002, 0), (1003, 0), (1004, 0), (1005, 0)]
 
 
-def test_a_machine_that_stood_still_tells_how_many_samples_it_missed_and_makes_none_up():
+def test_a_machine_that_stood_still_counts_its_missed_samples_and_invents_none():
     clock, moments = Clock(1000.0), []
     for moment, missed in islice(moments_of(1.0, clock, clock.sleep), 3):
         moments.append((moment, missed))
@@ -135,7 +135,7 @@ def sampled(**values: float) -> Sampled:
     return Sampled(values={metric: {"node": value} for metric, value in values.items()})
 
 
-def test_a_ring_holds_its_span_and_gives_what_came_after_a_time():
+def test_a_ring_holds_its_span_and_gives_lines_after_a_time():
     ring = Ring("node1", 1.0, span_s=3)
     for now in range(10, 15):
         ring.add(now, [sampled(cpu_use=now / 4)])
@@ -166,7 +166,7 @@ def test_a_number_of_bytes_arrives_as_it_was():
     ]
 
 
-def test_the_recorded_example_is_what_the_agent_writes():
+def test_the_recorded_example_has_the_format_of_the_agent():
     """`anubis/readers/telemetry/` reads this file in its tests."""
     heading, *rows = (json.loads(line) for line in EXAMPLE.read_text().split("\n") if line)
     assert (heading["agent"], heading["node"], heading["step_s"]) == (1, "node017", 1.0)
@@ -259,9 +259,7 @@ class Sampler:
         return text_of(self.agent.lines(), is_open=False)
 
 
-def test_what_nvml_says_of_eight_gpus_arrives_unchanged_and_one_that_vanishes_is_no_zero(
-    gpu_node, plant
-):
+def test_values_of_nvml_for_eight_gpus_arrive_unchanged_and_a_lost_one_is_no_zero(gpu_node, plant):
     plant(**{f"duty_{gpu}": 90 + gpu for gpu in range(8)}, power=512000, lost_after_5=3)
     plant(gpm5=41, gpm20=1200, gpm21=800)
     sampler = Sampler(gpu_node)
@@ -325,7 +323,7 @@ def test_a_driver_that_hangs_takes_no_other_series_with_it(gpu_node, plant, monk
     assert "DCGM" not in sampler.page
 
 
-def test_without_counters_of_its_own_a_gpu_says_what_dcgm_would_be_needed_for(gpu_node, plant):
+def test_a_gpu_without_counters_names_dcgm_as_the_way_to_get_them(gpu_node, plant):
     plant(gpm=0, pcie_tx=500, pcie_rx=250, nvlink_tx=7000, nvlink_rx=3000)
     sampler, began = Sampler(gpu_node), time.monotonic()
     sampler.rows(1, at=began)
@@ -360,7 +358,7 @@ def test_a_source_that_fails_says_why_and_the_others_go_on():
     assert "memory_use" in agent.ring.metrics
 
 
-def test_what_an_hca_counts_is_a_rate_and_one_that_is_gone_says_nothing(gpu_node):
+def test_counters_of_an_hca_become_rates_and_a_lost_one_has_none(gpu_node):
     ports = gpu_node.root / "sys/class/infiniband"
     source = Network(Place(gpu_node.root, Path("/nowhere")))
     for hca in range(8):
@@ -476,13 +474,13 @@ def test_statistics_of_a_driver_are_those_that_the_kernel_has_by_name():
         (["--listen=192.0.2.1:9841"], "cannot listen on 192.0.2.1:9841: cannot assign"),
     ],
 )
-def test_what_cannot_be_begun_is_refused_in_one_sentence(words, sentence):
+def test_an_agent_that_cannot_begin_is_refused_in_one_sentence(words, sentence):
     done = subprocess.run([sys.executable, AGENT, *words], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith(f"anubis agent: error: {sentence}")
 
 
-def test_a_token_is_asked_for_and_shown_to_nobody(tmp_path):
+def test_an_agent_with_a_token_answers_only_with_it_and_never_shows_it(tmp_path):
     file = tmp_path / "token"
     file.write_text("s3cret\n")
     with agent(f"--token-file={file}") as running:
@@ -518,7 +516,7 @@ def test_a_recording_goes_on_after_a_kill_and_a_full_disk_stops_no_sampling(tmp_
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_what_a_source_answers_too_late_is_no_sample_of_now():
+def test_a_late_answer_of_a_source_is_no_sample_of_now():
     over = threading.Event()
 
     class Slow:
@@ -534,7 +532,7 @@ def test_what_a_source_answers_too_late_is_no_sample_of_now():
     assert not slow.answer(2.0, time.monotonic() + 20).values
 
 
-def test_a_file_that_cannot_be_written_is_tried_again_after_a_minute_and_told_of_once(
+def test_a_file_that_cannot_be_written_is_tried_again_after_a_minute_and_reported_once(
     tmp_path, capsys
 ):
     file, ring = tmp_path / "later/node.jsonl", Ring("node7", 1.0)
@@ -549,7 +547,7 @@ def test_a_file_that_cannot_be_written_is_tried_again_after_a_minute_and_told_of
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_disk_that_is_full_is_told_once_and_stops_no_sampling(capsys):
+def test_a_full_disk_is_reported_once_and_stops_no_sampling(capsys):
     agent = Agent(Ring("node7", 1.0), {"host": Host(HERE)}, Path("/dev/full"))
     for moment in range(3):
         agent.sample(float(moment), time.monotonic())

@@ -54,7 +54,7 @@ def pairwise_bytes(size: int, n: int) -> int:
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])
-def test_bus_bandwidth_is_what_the_slowest_link_carries_per_second(n):
+def test_bus_bandwidth_is_the_rate_of_the_slowest_link(n):
     size, seconds = n * 1_000_000, 0.004
     for operation in ("all_reduce", "all_gather"):
         rate = ring_link_bytes(operation, size, n) / seconds / 1e9
@@ -63,7 +63,7 @@ def test_bus_bandwidth_is_what_the_slowest_link_carries_per_second(n):
     assert busbw_gbps("all_to_all", size, n, seconds) == pytest.approx(rate)
 
 
-def test_a_machine_whose_gpus_torch_cannot_see_does_not_pass_for_a_cpu_node(tmp_path, monkeypatch):
+def test_a_machine_whose_gpus_torch_cannot_see_is_not_taken_as_a_cpu_node(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("ANUBIS_HOST_ROOT", str(tmp_path))

@@ -42,7 +42,7 @@ def test_nothing_is_said_of_a_gpu_that_is_not_in_the_table(name):
     ("first_s", "last_s", "calls"),
     [(1.5, 0.5, 2 + 4), (0.029, 0.011, 2 + 2 + 3 + 3 * (3 + 4))],
 )
-def test_what_warms_a_cpu_up_is_no_sample_and_a_long_call_is_not_repeated_for_it(
+def test_warm_up_calls_are_no_samples_and_a_long_call_is_not_repeated(
     monkeypatch, first_s, last_s, calls
 ):
     """The first two take longer. Short ones are repeated until a sample lasts 0.03 s."""
@@ -90,7 +90,7 @@ KNOWN = [[cell.strip() for cell in row.split("|")] for row in CORES.strip().spli
 
 
 @pytest.mark.parametrize(("name", "numbers"), [(name, numbers) for name, *numbers in KNOWN])
-def test_a_rate_is_what_the_cores_can_do_at_the_boost_clock(name, numbers):
+def test_a_rate_of_nvidia_is_that_of_its_cores_at_the_boost_clock(name, numbers):
     sms, matrix_mhz, mhz, fp32_fmas, fp16_fmas, pins, gbit_s = map(float, numbers)
     gpu = kit.gpus.ceilings.gpu(name)
     rates = gpu.tflops
@@ -125,7 +125,7 @@ AMDS = [[cell.strip() for cell in row.split("|")] for row in UNITS.strip().split
 
 
 @pytest.mark.parametrize(("name", "numbers"), [(name, numbers) for name, *numbers in AMDS])
-def test_a_rate_of_amds_is_what_the_compute_units_can_do_at_the_peak_clock(name, numbers):
+def test_a_rate_of_amd_is_that_of_its_compute_units_at_the_peak_clock(name, numbers):
     units, mhz, *per_clock, pins, gbit_s = map(float, numbers)
     gpu = kit.gpus.ceilings.gpu(f"AMD Instinct {name}", int(units))
     for format_name, operations in zip(("fp64", "fp32", "fp16", "bf16"), per_clock, strict=False):
@@ -137,7 +137,7 @@ def test_a_rate_of_amds_is_what_the_compute_units_can_do_at_the_peak_clock(name,
     assert gpu.hbm_gbps == pytest.approx(pins * gbit_s / 8, rel=0.025)
 
 
-def test_of_amds_a_part_has_no_ceiling_and_the_number_of_units_tells_two_models_apart():
+def test_a_slice_of_amd_has_no_ceiling_and_the_number_of_units_separates_two_models():
     assert kit.gpus.ceilings.gpu("AMD Instinct MI300X OAM", 304).tflops["bf16"] == 1307.4
     assert kit.gpus.ceilings.gpu("AMD Instinct MI300X OAM", 38) is None  # an eighth of one (CPX)
     assert kit.gpus.ceilings.gpu("AMD Instinct MI250X/MI250", 104) == kit.gpus.ceilings.gpu(
@@ -537,7 +537,7 @@ def test_loads_that_swing_begin_at_the_same_moments_however_long_each_works():
         assert swing.facts()["missed"] == naive.count(None)
 
 
-def test_a_burn_rests_at_its_end_so_that_what_follows_begins_cool(monkeypatch):
+def test_a_burn_rests_at_its_end_so_that_the_next_program_begins_cool(monkeypatch):
     import gpu_burn
 
     rested: list[float] = []

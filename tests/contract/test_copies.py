@@ -158,7 +158,7 @@ def test_bytes_of_both_directions_count(report, three, takes_2_ms):
 
 
 @pytest.mark.parametrize("engine", ["copy", "sm"])
-def test_what_all_gpus_copy_at_once_counts_once_for_each_and_is_checked(
+def test_copies_by_all_gpus_at_once_count_once_for_each_and_are_checked(
     report, three, takes_2_ms, engine
 ):
     filled = report(peer_copy.BENCHMARK)
@@ -264,7 +264,7 @@ def test_memory_of_every_node_is_measured_and_named_by_its_distance(report, take
     assert all(numbers == pytest.approx([rate] * 2) for numbers in found.values())
 
 
-def test_where_nobody_says_which_node_is_near_nothing_is_called_far(report, takes_2_ms):
+def test_without_knowledge_of_the_near_node_no_node_is_called_far(report, takes_2_ms):
     filled = report(host_device_copy.BENCHMARK)
     host_device_copy.across_the_link(filled, CPU, MIB, 1, None, [node(0, 10, 21), node(1, 21, 10)])
     assert {where for _, where in samples(filled)} == {"cpu"}
@@ -321,7 +321,7 @@ def test_the_ceiling_of_pcie_is_the_published_one(gigatransfers, lanes, gbps):
     assert host_device_copy.pcie_gbps(gigatransfers, lanes) == pytest.approx(gbps, abs=0.001)
 
 
-def test_the_ceiling_is_stated_only_where_the_slot_is_known(report, tmp_path, monkeypatch):
+def test_the_ceiling_is_stated_only_if_the_slot_is_known(report, tmp_path, monkeypatch):
     monkeypatch.setattr(kit.numa, "SYS", tmp_path)
     monkeypatch.setattr(host_device_copy.platform, "machine", lambda: "x86_64")
     for address, speed in (("0000:1b:00.0", "32.0 GT/s PCIe"), ("0000:2c:00.0", "Unknown")):

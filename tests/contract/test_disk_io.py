@@ -189,7 +189,7 @@ def test_a_read_only_mount_could_not_be_measured(benchmark_file, on_disk):
 @pytest.mark.long
 @needs_fio
 @needs_mounts
-def test_where_o_direct_is_refused_the_metrics_are_others(on_disk):
+def test_without_o_direct_the_metrics_have_other_names(on_disk):
     """ramfs has no direct I/O; that it is memory is hidden from the program."""
     planted = on_disk / "planted.py"
     planted.write_text(PLANTED.format(fault='disk_io.check = lambda *a: ("ramfs", "ramfs", "/r")'))
@@ -239,7 +239,7 @@ def test_every_pattern_gets_as_many_jobs_as_samples_and_all_are_direct():
     assert text.index("[random_write]") < text.rindex("[sequential_read]")  # by turns
 
 
-def test_leftovers_are_removed_only_when_they_can_be_nobody_elses(tmp_path):
+def test_leftovers_are_removed_only_if_they_are_surely_ours(tmp_path):
     ours = tmp_path / f"{disk_io.SCRATCH}abc"
     ours.touch()
     kept = [tmp_path / f"{disk_io.SCRATCH}full", tmp_path / "anubis-disk_io-abc"]

@@ -139,7 +139,7 @@ def test_right_answers_are_reported_as_agreement_1(program, smoke):
     assert all(samples == [1.0] for samples in agreements)
 
 
-def test_on_one_gpu_a_program_refuses_only_what_its_needs_say(program, describe, monkeypatch):
+def test_on_one_gpu_a_program_refuses_only_as_its_needs_declare(program, describe, monkeypatch):
     timing = importlib.import_module("kit.timing")
     monkeypatch.setattr(timing, "gpus", lambda: 1)
     processes = getattr(importlib.import_module(program.stem), "processes", lambda: 1)

@@ -98,7 +98,7 @@ def test_a_program_ends_as_by_an_interpreter(lent, end, code):
     assert err.startswith("err\n")
 
 
-def test_a_program_dies_with_its_requester_and_the_guardian_hears_that_it_has_gone(lent, tmp_path):
+def test_a_program_dies_with_its_requester_and_the_guardian_finds_none_left(lent, tmp_path):
     order = lent.order(SLEEPS, tmp_path / "pid")
     process = lent.start(order)
     pid = pid_in(tmp_path / "pid")
@@ -124,14 +124,14 @@ def test_time_that_a_program_waited_for_a_processor_counts_though_the_server_sta
         program.communicate()
 
 
-def test_what_a_program_leaves_behind_is_ended(lent, tmp_path):
+def test_processes_that_a_program_leaves_behind_are_ended(lent, tmp_path):
     process = lent.start(lent.order(LEAVES, tmp_path / "pid"))
     process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
     assert eventually(lambda: is_gone(pid_in(tmp_path / "pid")))
 
 
-def test_what_one_program_started_in_the_background_outlives_the_end_of_another(lent, tmp_path):
+def test_background_processes_of_one_program_outlive_the_end_of_another(lent, tmp_path):
     keeper = lent.start(lent.order(f"{DAEMON}\ntime.sleep(600)", tmp_path / "pid"))
     pid = pid_in(tmp_path / "pid")
     for _ in range(2):  # the server looks around after each
@@ -179,7 +179,7 @@ def test_a_program_that_crashes_writes_as_large_a_core_as_its_requester_may(lent
     assert out.split()[0] == str(other)
 
 
-def test_nothing_is_sent_to_another_user_who_took_the_name_of_an_ended_server(monkeypatch):
+def test_a_request_is_not_sent_to_another_user_under_the_name_of_an_ended_server(monkeypatch):
     name = f"anubis-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
         taken.bind(f"\0{name}")

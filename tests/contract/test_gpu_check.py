@@ -48,7 +48,7 @@ def test_a_metric_is_held_against_another(measured, plain, holds):
     assert check["holds"](bound, found) is holds
 
 
-def test_a_bound_on_what_the_gpu_has_not_is_no_failure(capsys):
+def test_a_bound_on_a_format_that_the_gpu_lacks_is_no_failure(capsys):
     bound = check["Bound"]("fp8 over bf16", "gemm", "tflops:fp8", ("gemm", "tflops:bf16"), (1.6, 9))
     results = ran(**{"tflops:bf16": 300.0})
     results["gemm"].document["environment"] = {

@@ -65,7 +65,7 @@ def devices(document):
     return sorted({series["device"] for series in measured(document)})
 
 
-def test_a_stand_in_for_cuda_refuses_what_cuda_refuses(run, gpu_node, tmp_path):
+def test_the_stand_in_for_cuda_refuses_as_cuda_does(run, gpu_node, tmp_path):
     program = tmp_path / "mixed.py"
     program.write_text(MIXED)
     ran = run(program, env=gpu_node(2).environment())
@@ -162,7 +162,7 @@ def test_a_gpu_that_hangs_and_one_that_fails_cost_their_own_samples(run, gpu_nod
     assert facts["silent_devices"]["cuda:1"].startswith("no answer within 7.")
 
 
-def test_where_every_gpu_fails_each_says_why(run, gpu_node, each):
+def test_if_every_gpu_fails_each_gives_its_reason(run, gpu_node, each):
     lost = {"NVML_lost": 1}
     ran = run(each, env=gpu_node(2).environment(**lost))
     assert (ran.exit_code, ran.stdout) == (1, "")
@@ -236,7 +236,9 @@ def plant_memory(root, available_gib, **groups):
     ],
     ids=["no group", "a job's, less its cache", "a step's"],
 )
-def test_free_memory_is_what_the_kernel_and_every_group_around_leave(tmp_path, groups, free_gib):
+def test_free_memory_is_the_rest_after_the_kernel_and_every_enclosing_group(
+    tmp_path, groups, free_gib
+):
     plant_memory(tmp_path, 64, **groups)
     assert kit.host_memory.free_bytes(tmp_path) == free_gib << 30
 
@@ -308,7 +310,7 @@ def test_a_rank_without_cuda_takes_a_quarter_of_the_memory(
     assert bool(kit.host_memory.shortage_of_ranks()) is is_refused
 
 
-def test_what_copies_keep_on_the_host_counts_near_and_on_every_other_node(monkeypatch):
+def test_host_buffers_of_copies_count_near_and_on_every_other_node(monkeypatch):
     near = SimpleNamespace(index=0)
     monkeypatch.setattr(kit.numa, "nodes", lambda: [near, SimpleNamespace(index=1)])
     # two buffers each of pageable, of pinned, and of pinned memory on the other node
@@ -364,7 +366,7 @@ def test_how_a_step_is_started_is_one_choice_for_all_its_nodes(gpu_node, monkeyp
     assert (processes_on_each([blind]), processes_on_each([blind, blind])) == (2, 1)
 
 
-def test_what_the_operator_set_on_a_node_is_left_alone(gpu_node, monkeypatch, tmp_path):
+def test_variables_that_the_operator_set_on_a_node_stay(gpu_node, monkeypatch, tmp_path):
     chosen = {"NCCL_SOCKET_IFNAME": "ib0", "OMP_NUM_THREADS": 3}
     machine = describe("127.0.0.1", on(gpu_node(8), monkeypatch, **chosen))
     pair_test = Rendezvous(address="10.0.0.1", port=1, processes=8, nodes=2)
@@ -374,7 +376,7 @@ def test_what_the_operator_set_on_a_node_is_left_alone(gpu_node, monkeypatch, tm
     assert order(program, {}, 60, others, pair_test)["env"]["NCCL_SOCKET_IFNAME"] == "=lo"
 
 
-def test_a_program_is_told_by_when_it_must_have_written(gpu_node, monkeypatch, tmp_path):
+def test_a_program_gets_the_time_by_which_it_must_have_written(gpu_node, monkeypatch, tmp_path):
     machine = describe("127.0.0.1", on(gpu_node(2), monkeypatch))
     program = Program(file=tmp_path / "each.py", spec=SimpleNamespace(exclusive=True))
     monkeypatch.setenv(
@@ -462,7 +464,7 @@ def test_programs_are_started_as_the_file_of_the_cluster_and_the_suite_say(tmp_p
     assert facts["arguments"] == ["--size=3"]
 
 
-def test_a_node_whose_gpus_are_in_use_is_left_alone(gpu_node, monkeypatch, tmp_path):
+def test_a_node_with_gpus_in_use_is_left_alone(gpu_node, monkeypatch, tmp_path):
     stranger = subprocess.Popen(["sleep", "600"])
     monkeypatch.setattr(guardian, "__file__", impatient(guardian.__file__, tmp_path))
     try:
@@ -481,7 +483,7 @@ def test_a_node_whose_gpus_are_in_use_is_left_alone(gpu_node, monkeypatch, tmp_p
 @pytest.mark.parametrize(
     ("vram_bytes", "queues", "is_busy"), [(7351832576, 0, True), (0, 1, True), (0, 0, False)]
 )
-def test_a_node_whose_gpus_of_amds_are_in_use_is_left_alone(
+def test_a_node_with_amd_gpus_in_use_is_left_alone(
     monkeypatch, tmp_path, vram_bytes, queues, is_busy
 ):
     """By the kernel alone. A tool that only looks has the driver open, and neither of both."""

@@ -60,7 +60,7 @@ def gpu(nvml):
 # --- readers -------------------------------------------------------------------------------
 
 
-def test_what_is_0_what_is_not_supported_and_what_could_not_be_read_stay_three_things(nvml, gpu):
+def test_zero_unsupported_and_unread_stay_three_things(nvml, gpu):
     nvml.plant(ecc_uncorrected_now=0, power_cap=0)
     nvml.plant(no_vbios=1)
     readers = {
@@ -91,7 +91,7 @@ def test_a_gpu_that_fell_off_the_bus_is_gone(nvml, gpu):
     ("state", "status", "words"),
     [(3, 0, "completed"), (2, 0, "in progress"), (3, 5, "completed, status 5"), (9, 0, "state 9")],
 )
-def test_the_state_of_the_fabric_and_of_slices_is_told(nvml, gpu, state, status, words):
+def test_the_states_of_the_fabric_and_of_slices_are_reported(nvml, gpu, state, status, words):
     nvml.plant(fabric=state, fabric_status=status, mig=1)
     values = kit.gpus.nvml.read(gpu, kit.gpus.nvml.IDENTITY).values
     assert (values["fabric_state"], values["mig_mode"]) == (words, 1)
@@ -187,7 +187,7 @@ BUSY = {
 }
 
 
-def test_the_summary_tells_clocks_power_temperature_and_reasons_of_the_gpu_asked_for(nvml):
+def test_the_summary_has_clocks_power_temperature_and_reasons_of_the_chosen_gpu(nvml):
     nvml.plant(**BUSY)
     with watch("1") as states:
         nvml.wait_for_readings(4, gpu=1)
@@ -244,14 +244,14 @@ def test_a_sensor_that_does_not_answer_is_left_out(nvml):
     ("uuid", "code", "complaint"),
     [("cccc", 0, "NVML knows no GPU cccc: Not Found"), ("1", 9, "nvmlInit: Driver Not Loaded")],
 )
-def test_what_cannot_be_read_is_said_and_disturbs_nobody(nvml, uuid, code, complaint):
+def test_unreadable_state_is_reported_and_stops_no_measurement(nvml, uuid, code, complaint):
     nvml.plant(init=code)
     with watch(uuid) as states:
         pass
     assert states == {"unread": complaint}
 
 
-def test_a_gpu_that_falls_off_the_bus_leaves_what_was_read_before_and_the_reason(nvml):
+def test_a_gpu_that_falls_off_the_bus_leaves_its_earlier_readings_and_the_reason(nvml):
     nvml.plant(lost_after_1=2)
     with watch("1") as states:
         nvml.wait_for_readings(2, gpu=1)
@@ -313,7 +313,9 @@ def test_all_gpus_of_a_node_are_watched_and_one_that_is_lost_hides_no_other(nvml
     assert states["gpu 2"] == states["gpu 3"] == lost
 
 
-def test_a_program_on_a_node_with_gpus_tells_their_state_or_why_not(run, benchmark_file, tmp_path):
+def test_a_program_on_a_node_with_gpus_reports_their_state_or_the_reason(
+    run, benchmark_file, tmp_path
+):
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "nvidia0").touch()
     program = benchmark_file("cpu_memory_latency")
@@ -323,7 +325,7 @@ def test_a_program_on_a_node_with_gpus_tells_their_state_or_why_not(run, benchma
     assert "gpu_state" not in run(program, "--smoke").document["environment"]
 
 
-def test_a_driver_that_hangs_does_not_hold_up_what_is_measured(nvml, monkeypatch):
+def test_a_driver_that_hangs_does_not_delay_the_measurement(nvml, monkeypatch):
     monkeypatch.setattr(kit.gpus.gpu_watch, "PATIENCE_S", 0.1)
     nvml.plant(hang=60)
     report, notes = reported()
@@ -367,7 +369,7 @@ def test_errors_that_rise_under_load_are_facts_of_their_gpu(nvml, monkeypatch):
     assert ("gpu_errors_per_min:nvlink_errors_integrity", "cuda:0") not in facts  # of NVLink 5
 
 
-def test_only_a_busy_gpu_shows_what_holds_it_back(nvml, monkeypatch):
+def test_only_a_busy_gpu_has_reasons_of_slowdowns(nvml, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nvml.plant(count=2, throttle_1=0x8)
     facts = watched_facts(nvml)

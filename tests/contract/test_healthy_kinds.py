@@ -100,7 +100,7 @@ def result_of(reports: Reports, spec):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_healthy_node_of_this_kind_is_healthy_and_told_what_is_to_be_set(reported, specs, kind):
+def test_a_healthy_node_of_each_kind_is_healthy_with_its_advice(reported, specs, kind):
     found = judged(reported[kind], specs)
     assert [v.reason for v in found.alone if v.judgement is not Judgement.NOT_APPLICABLE] == []
     assert {node.judgement for node in found.nodes} == {Judgement.HEALTHY}

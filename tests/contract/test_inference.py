@@ -40,7 +40,7 @@ def test_tokens_one_after_the_other_score_as_all_at_once(network):
 
 
 @pytest.mark.parametrize("fault", ["forgets", "turns wrongly", "is no number"])
-def test_a_memory_of_what_was_read_that_is_wrong_shows(network, fault):
+def test_a_wrong_cache_of_keys_shows_in_the_scores(network, fault):
     serving = Serving(network, vocabulary=256, batch=2, prompt=8)
     with torch.inference_mode():
         assert serving.wrong_scores() == 0
@@ -74,7 +74,7 @@ def test_tokens_of_all_sequences_count(near, benchmark_file, monkeypatch):
 
 
 @pytest.mark.parametrize("words", ["--prompt=16", "--batches=0", "--size=large"])
-def test_what_the_model_cannot_take_is_refused(near, benchmark_file, words):
+def test_parameters_that_the_model_cannot_take_are_refused(near, benchmark_file, words):
     ran = near(benchmark_file("infer_transformer"), "--smoke", words)
     assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
 

@@ -143,7 +143,7 @@ def books_of(area: mmap.mmap) -> str:
 
 
 @needs_two_cpus
-def test_all_threads_run_on_the_node_meanwhile_and_where_they_did_afterwards(two_nodes):
+def test_all_threads_run_on_the_bound_node_and_return_afterwards(two_nodes):
     go_on = threading.Event()
     other = threading.Thread(target=go_on.wait)
     other.start()
@@ -159,7 +159,7 @@ def test_all_threads_run_on_the_node_meanwhile_and_where_they_did_afterwards(two
         other.join()
 
 
-def test_a_thread_that_ends_meanwhile_hinders_nobody(monkeypatch):
+def test_a_thread_that_ends_meanwhile_causes_no_error(monkeypatch):
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
         threads = [gone.pid, *kit.numa._threads()]
@@ -258,7 +258,7 @@ def test_sizes_that_cannot_be_are_refused(sizes, near, benchmark_file):
 
 
 @needs_loop
-def test_a_kernel_with_pages_of_64_kib_measures_what_fits_into_less(
+def test_a_kernel_with_pages_of_64_kib_measures_sizes_below_one_page(
     near, benchmark_file, monkeypatch
 ):
     monkeypatch.setattr(mmap, "PAGESIZE", 1 << 16)  # as on many aarch64 systems
@@ -275,7 +275,7 @@ def test_an_array_that_memory_cannot_hold_could_not_be_measured(near, benchmark_
 
 
 @needs_two_cpus
-def test_what_stays_near_a_gpu_runs_beside_it_and_says_where(two_nodes, monkeypatch):
+def test_a_thread_placed_near_a_gpu_runs_there_and_names_the_node(two_nodes, monkeypatch):
     far = kit.numa.nodes()[1]
     monkeypatch.setattr(kit.numa, "nearest_to_gpu", lambda index: far if index == 3 else None)
 
@@ -288,7 +288,7 @@ def test_what_stays_near_a_gpu_runs_beside_it_and_says_where(two_nodes, monkeypa
     assert sorted(os.sched_getaffinity(0)) == CPUS
 
 
-def test_where_the_ranks_run_is_told_once_for_all():
+def test_the_nodes_of_the_ranks_are_reported_once_for_all():
     names = ["numa0"] * 4 + ["numa1"] * 4
     assert kit.group.ranks_on(names) == "numa0: 4 ranks, numa1: 4 ranks"
     assert kit.group.ranks_on([""] * 8) == ""
@@ -335,7 +335,7 @@ def arrays(elements: int = 10_000) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", BY_NUMPY)
-def test_each_kernel_does_what_it_is_called_and_counts_each_wrong_element(name):
+def test_each_kernel_computes_its_operation_and_counts_each_wrong_element(name):
     a, b, c = arrays()
     call, wrong = bandwidth.kernel(name, a.zero_(), b, c)
     assert wrong() > 5000  # nothing was computed yet
@@ -390,9 +390,7 @@ def one_row_in_anothers_place(chunks):
         (one_row_in_anothers_place, 200),
     ],
 )
-def test_a_pattern_in_all_memory_finds_what_is_stuck_and_what_lands_elsewhere(
-    monkeypatch, fault, wrong
-):
+def test_a_pattern_in_all_memory_finds_stuck_and_misdirected_writes(monkeypatch, fault, wrong):
     write_all = bandwidth.write_all
 
     def with_a_fault(chunks, inverted):
@@ -435,7 +433,7 @@ def test_arrays_are_four_times_all_last_caches_and_leave_half_of_the_memory(tmp_
     assert bandwidth.cpu_size(1 << 30, 6 << 30) == 1 << 30
 
 
-def test_only_gpus_where_there_are_none_is_not_applicable(near, benchmark_file):
+def test_only_gpus_on_a_node_without_any_is_not_applicable(near, benchmark_file):
     if torch.cuda.is_available():
         pytest.skip("there is one")
     ran = near(benchmark_file("memory_bandwidth"), "--smoke", "--parts=gpu")
@@ -444,7 +442,7 @@ def test_only_gpus_where_there_are_none_is_not_applicable(near, benchmark_file):
 
 
 @pytest.mark.parametrize("argument", ["--parts=disk", "--kernels=copy,fly", "--kernels=,"])
-def test_what_it_does_not_know_it_refuses(near, benchmark_file, argument):
+def test_unknown_arguments_of_memory_bandwidth_are_refused(near, benchmark_file, argument):
     ran = near(benchmark_file("memory_bandwidth"), "--smoke", argument)
     assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
 
@@ -477,7 +475,7 @@ def test_each_of_several_nodes_streams_through_its_own_memory(two_nodes, tmp_pat
     assert threads == [f"{len(CPUS)} threads", "1 threads", "1 threads"]
 
 
-def test_the_ceiling_is_what_the_table_of_gpus_says():
+def test_the_ceiling_of_bandwidth_comes_from_the_table_of_gpus():
     known = types.SimpleNamespace(hbm_gbps=4800.0, source="data sheet")
     report = contract.Report(frozenset({"hbm_gbps"}))
     bandwidth.state_ceilings(report, None, ["copy"])

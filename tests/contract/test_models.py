@@ -199,7 +199,7 @@ def tokens_for(network, length=9):
 SMALL = {"layers": 2, "width": 24, "context": 12, "vocabulary": 50}
 
 
-def test_gpt2_computes_what_numpy_computes():
+def test_gpt2_agrees_with_numpy():
     from kit.training.transformers import GPT2
 
     network = GPT2(heads=3, **SMALL)
@@ -214,7 +214,7 @@ def test_gpt2_computes_what_numpy_computes():
         assert out == pytest.approx(truth, rel=1e-3, abs=1e-3)
 
 
-def test_bert_computes_what_numpy_computes():
+def test_bert_agrees_with_numpy():
     from kit.training.transformers import BERT
 
     network = BERT(heads=3, **SMALL)
@@ -237,7 +237,7 @@ def swiglu(x, mlp: SwiGLU):
     return linear(gate * sigmoid(gate) * linear(x, mlp.up), mlp.down)
 
 
-def test_llama_computes_what_numpy_computes():
+def test_llama_agrees_with_numpy():
     from kit.training.transformers import Llama
 
     network = Llama(heads=6, groups=2, hidden=40, **SMALL)
@@ -287,7 +287,7 @@ def test_each_token_gets_the_next_free_place_of_its_expert():
     assert places(experts, count=3, capacity=2).tolist() == [4, 0, 5, 6, 2, 1]  # 6: no place
 
 
-def test_lstm_computes_what_numpy_computes():
+def test_lstm_agrees_with_numpy():
     from kit.training.lstm import LSTM
 
     network = LSTM(features=3, width=5, layers=2, classes=4)
@@ -329,7 +329,7 @@ def relu(x):
 
 
 @pytest.mark.parametrize(("inside", "stride"), [(16, 1), (8, 2)])
-def test_a_bottleneck_of_resnet_computes_what_numpy_computes(inside, stride):
+def test_a_bottleneck_of_resnet_agrees_with_numpy(inside, stride):
     block, x = Bottleneck(inside, 4, stride), torch.randn(3, inside, 6, 6)
     y = a(x)
     for part in (block.narrow, block.middle):
@@ -350,7 +350,7 @@ def test_a_layer_of_densenet_adds_channels_to_those_it_got():
     assert a(layer(x)) == pytest.approx(truth, rel=1e-3, abs=1e-4)
 
 
-def test_vgg_computes_what_numpy_computes():
+def test_vgg_agrees_with_numpy():
     from kit.training.vgg import VGG
 
     network = VGG(blocks=(1, 2), width=4, hidden=16, classes=3)

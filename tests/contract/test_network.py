@@ -77,7 +77,7 @@ def planted(plant, run):
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])
-def test_bus_bandwidth_of_the_one_way_operations_is_what_one_link_carries(n):
+def test_bus_bandwidth_of_one_way_operations_is_the_rate_of_one_link(n):
     size, seconds = n * 1_000_000, 0.004
     # a chain: every link of it carries the whole message once; a ring: n - 1 of n blocks
     for operation, carried in (
@@ -95,7 +95,7 @@ def test_a_message_without_a_block_for_every_rank_is_left_out():
     assert elements("all_to_all", 4 * 300, ranks=128) == 256
 
 
-def test_every_element_that_differs_is_counted_wherever_a_piece_begins(monkeypatch):
+def test_every_differing_element_is_counted_at_any_offset(monkeypatch):
     monkeypatch.setattr("kit.collectives.CHUNK", 1000)
     numbers = torch.zeros(2500)
     fill(numbers, plus=3)
@@ -149,7 +149,7 @@ def test_a_wrong_element_shows_in_its_operation_and_in_no_other(spoilt):
         assert spoilt.samples(f"agreement:{operation}/4096") == [0.5 if bad else 1.0], operation
 
 
-def test_both_bandwidths_and_the_latency_are_one_time_told_three_ways(spoilt):
+def test_both_bandwidths_and_the_latency_follow_from_the_same_times(spoilt):
     for operation, factor in BUS_FACTORS.items():
         times = [us / 1e6 for us in spoilt.samples(f"latency_us:{operation}/4096")]
         algbw = spoilt.samples(f"algbw_gbps:{operation}/4096")
@@ -202,7 +202,7 @@ def test_a_slowdown_is_that_of_the_rank_that_suffers_most(planted):
     assert ran.samples("busbw_gbps:alone") == pytest.approx([(1 << 18) / 0.1 / 1e9] * 3)
 
 
-def test_what_goes_on_beside_is_over_when_the_next_timing_begins(monkeypatch):
+def test_concurrent_work_is_over_before_the_next_timing_begins(monkeypatch):
     now, readings, measured, beside = 0.0, iter((None, "the end")), threading.Event(), []
 
     def clock():
@@ -401,7 +401,7 @@ def no_driver(monkeypatch):
         (by_ipoib, NO_FABRIC, "tcp", 1 / 3, 50),
     ],
 )
-def test_only_sockets_that_carried_what_was_sent_prove_tcp(
+def test_only_sockets_that_carried_the_bytes_prove_tcp(
     plant, fabric, way, samples, ceiling, tmp_path, no_driver
 ):
     report = contract.Report(frozenset({"agreement", "busbw_gbps"}))
@@ -436,7 +436,7 @@ def test_pairs_over_nvlink_that_go_another_way_are_wrong_answers(
         (("", ""), contract.NotApplicable),
     ],
 )
-def test_nodes_that_nvlink_does_not_join_are_refused_where_it_is_measured(
+def test_nodes_without_a_common_nvlink_domain_are_refused_if_it_is_measured(
     names, refusal, no_driver
 ):
     def check(environment):
@@ -456,7 +456,7 @@ def test_one_host_that_sends_by_tcp_is_one_wrong_answer(tmp_path, no_driver):
     assert report.notes["sent_by_tcp"] == "n1"
 
 
-def test_too_little_to_tell_from_what_else_a_host_sends_proves_nothing(tmp_path, no_driver):
+def test_too_few_bytes_beside_other_traffic_prove_no_way(tmp_path, no_driver):
     hosts = hosts_of(by_tcp, tmp_path, sent=10 << 20)
     assert set(kit.network.between_hosts.Ways(hosts).by_host.values()) == {"not known"}
 
@@ -498,7 +498,7 @@ def test_interfaces_are_those_that_nccl_is_left(choice, left):
 
 
 @pytest.mark.parametrize("name", ["NCCL_IB_DISABLE", "NCCL_NET"])
-def test_who_asks_for_tcp_gets_it_without_a_word(name, tmp_path, no_driver):
+def test_tcp_by_choice_is_accepted_without_a_remark(name, tmp_path, no_driver):
     chosen = kit.network.between_hosts.tcp_is_chosen
     assert not chosen({name: "0" if name == "NCCL_IB_DISABLE" else "IB"})
     assert chosen({name: "1" if name == "NCCL_IB_DISABLE" else "Socket"})
@@ -749,7 +749,7 @@ def test_an_hca_reaches_a_gpu_by_a_module_or_by_dma_buf_or_not_at_all(monkeypatc
     assert kit.network.perftest.way_into_gpus("--use_cuda_dmabuf") == []
 
 
-def test_an_older_perftest_is_told_the_number_of_the_gpu(monkeypatch):
+def test_an_older_perftest_gets_the_number_of_the_gpu(monkeypatch):
     monkeypatch.setattr(
         kit.network.perftest, "gpu_places", lambda: ["/x/0000:0a:00.0", "/y/0000:8b:00.0"]
     )
@@ -786,7 +786,7 @@ kit.group.slowest_times = lambda call, *_, **__: [(call(), 0.001)[1]] * 2
 """
 
 
-def test_what_all_others_send_counts_and_wrong_bytes_show_where_they_arrive(planted):
+def test_incast_counts_all_senders_and_shows_wrong_bytes_at_their_receivers(planted):
     """Four ranks stand for nodes; the third sends wrong bytes to each of the others."""
     ran = planted("incast", SPOILT_SENDER, "--sizes=1000", "--receivers=0")
     assert ran.exit_code == 0, ran.stderr
@@ -801,7 +801,7 @@ def series_of(ran, metric):
     return [series for series in ran.document["series"] if series["metric"] == metric]
 
 
-def test_perftest_is_told_size_count_and_device():
+def test_perftest_gets_size_count_and_device():
     argv = pair_rdma.arguments("/bin/ib_write_bw", HCA, 1234, 8 << 20, ["--use_cuda=3"])
     written = "/bin/ib_write_bw -d mlx5_0 -i 1 -p 1234 -s 8388608 -n 512 -F --use_cuda=3"
     assert " ".join(argv) == written
@@ -853,7 +853,7 @@ def test_ucx_numbers_are_those_that_ucx_perftest_printed(run, benchmark_file, tm
 
 @pytest.mark.parametrize("size", [64, 1024, 1 << 20])
 @pytest.mark.parametrize("rate", [10e6, 25e6, 1e9, 50e9], ids="{:g}".format)
-def test_a_sample_lasts_whatever_buffers_and_busy_moments_make_of_the_first_messages(size, rate):
+def test_a_sample_lasts_long_enough_despite_buffers_and_stalls_of_the_first_messages(size, rate):
     def takes_s(messages, stalled_s, buffer):
         """A memory's speed into the buffer, then the link's; and the first test met a stall."""
         sent = messages * size
@@ -902,7 +902,7 @@ def on_two_nodes(start: Callable[[int], Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", [pytest.param("pair_ucx", marks=needs_ucx), "pair_torch"])
-def test_between_two_nodes_the_first_tells_and_idle_ranks_end_well(
+def test_of_two_nodes_the_first_reports_and_idle_ranks_end_well(
     benchmark_file, forked, tmp_path, name
 ):
     torchrun = "-m", "torch.distributed.run", "--rdzv-backend=static", "--local-addr=127.0.0.1"
@@ -941,7 +941,7 @@ def test_across_rails_gpus_meet_those_further_on(benchmark_file, forked, gpu_nod
 
 
 @pytest.mark.parametrize(("gpus", "rails"), [(1, "0,1"), (4, "0,1")])
-def test_where_gpus_are_not_on_the_rails_in_order_there_is_no_way_across(gpus, rails):
+def test_gpus_that_are_not_in_the_order_of_rails_give_no_path_across(gpus, rails):
     with pytest.raises(contract.NotApplicable):
         pair_torch.check_rails(gpus, rails)
     assert pair_torch.check_rails(2, rails) is None

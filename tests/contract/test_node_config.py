@@ -93,7 +93,7 @@ def told_of_host(root: Path) -> Settings:
     return settings
 
 
-def test_what_the_kernel_and_the_system_say_of_a_host(root):
+def test_settings_of_a_host_are_those_of_kernel_and_system(root):
     settings = told_of_host(root)
     of_node = {name: texts["node"] for name, texts in settings.texts.items() if "node" in texts}
     assert of_node == {
@@ -256,7 +256,7 @@ def network(root):
     return root
 
 
-def test_what_the_kernel_says_of_nics_and_of_who_is_near_whom(network):
+def test_settings_of_nics_and_distances_are_those_of_the_kernel(network):
     settings = Settings()
 
     def ask(nic: str) -> str:
@@ -291,7 +291,7 @@ def test_what_the_kernel_says_of_nics_and_of_who_is_near_whom(network):
     assert settings.unread == {"pfc of ib1": "no answer"}
 
 
-def test_gpus_are_told_as_their_driver_says(root, run, nvml_library):
+def test_settings_of_gpus_are_those_of_their_driver(root, run, nvml_library):
     for gpu in range(4):
         write(root / f"dev/nvidia{gpu}", "")
     write(root / "sys/module/nvidia/version", "570.86.15\n")
@@ -334,7 +334,7 @@ def test_a_driver_that_knows_of_no_gpu_leaves_their_settings_unread(root, nvml_l
     assert unread["persistence_mode"] == "NVML knows of no GPU"
 
 
-def test_a_machine_with_amd_s_gpus_is_told_as_far_as_its_kernel_shows(root, run):
+def test_a_machine_with_amd_gpus_reports_the_settings_that_its_kernel_shows(root, run):
     node = "sys/class/kfd/kfd/topology/nodes/1"
     write(root / node / "properties", "gfx_target_version 90402\n")
     write(root / "sys/module/amdgpu/version", "6.10.5\n")

@@ -200,7 +200,7 @@ def defects(spec, good_run):
     return defects
 
 
-def test_a_healthy_node_tells_all_and_is_healthy(spec, good_run):
+def test_a_healthy_node_reports_all_metrics_and_is_healthy(spec, good_run):
     found = samples(good_run)
     expected = {
         ("gpus", "node"): 4,
@@ -238,7 +238,7 @@ def test_a_healthy_node_tells_all_and_is_healthy(spec, good_run):
     assert "as the fleet or within their limits" in assessment.nodes[0].reason
 
 
-def test_the_environment_tells_what_explains_the_numbers_and_what_could_not_be_read(good_run):
+def test_the_environment_explains_the_numbers_and_lists_unread_ones(good_run):
     facts = good_run.document["environment"]
     assert facts["gpus"]["cuda:1"] == {
         "model": "NVIDIA H200",
@@ -279,7 +279,7 @@ def test_a_gpu_that_is_missing_or_no_longer_answers_is_a_defect(
     assert counted == ({"gpus_lost"} if lost else set()) | ({"gpus"} if left else set())
 
 
-def test_a_driver_that_tells_nothing_has_lost_no_gpu_and_is_a_failure_that_says_why(machine, look):
+def test_a_driver_that_reports_nothing_is_a_failure_with_its_reason_and_no_lost_gpu(machine, look):
     ran = look(machine, init=18)
     assert {("gpus_lost", "node"), ("gpus", "node")}.isdisjoint(samples(ran))
     mismatch = {"GPUs": "nvmlInit: RM has detected an NVML/RM version mismatch."}
@@ -342,7 +342,7 @@ def test_a_verdict_by_limit_names_value_limit_and_source(machine, look, defects)
     )
 
 
-def test_what_is_no_fault_is_none(machine, look, defects):
+def test_harmless_conditions_are_no_defects(machine, look, defects):
     """Errors of long ago, an idle link, a power cap that is reached, a bridge that is not there."""
     machine.log("NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.", ago_s=25 * 3600)
     ran = look(machine, ecc_uncorrected_ever=3, pcie_generation=1, throttle=0x4, links_down=18)
@@ -352,7 +352,7 @@ def test_what_is_no_fault_is_none(machine, look, defects):
     assert defects(ran) == {}
 
 
-def test_what_one_gpu_does_not_support_hides_nothing_else(machine, look):
+def test_a_query_that_one_gpu_does_not_support_hides_no_other(machine, look):
     ran = look(machine, no_nvlink_counter_0=3, no_vbios_0=1, no_throttle_1=1, lost_2=1)
     found = samples(ran)
     links = {name for name, _ in found if name.startswith("nvlink_errors")}
@@ -379,7 +379,7 @@ def test_a_gpu_on_the_bus_without_a_driver_is_lost(machine, look, defects):
 
 
 @pytest.mark.long
-def test_a_driver_that_hangs_is_told_beside_all_the_rest(machine, nvml_library):
+def test_a_driver_that_hangs_is_reported_beside_all_other_facts(machine, nvml_library):
     script = f"""
 import sys; sys.path.insert(0, {str(BENCHMARKS)!r})
 import kit.health.gpu_report; kit.health.gpu_report.PATIENCE_S = 0.3
@@ -407,7 +407,7 @@ runpy.run_path({str(PROGRAM)!r}, run_name="__main__")
 # --- ports ---------------------------------------------------------------------------------
 
 
-def test_a_port_that_is_down_where_most_nodes_have_it_up_is_a_defect(machine, look, defects):
+def test_a_port_that_is_down_and_up_on_most_nodes_is_a_defect(machine, look, defects):
     machine.set_port("mlx5_1", "state", "1: DOWN")
     machine.set_port("mlx5_1", "phys_state", "2: Polling")
     ran = look(machine)
@@ -415,7 +415,7 @@ def test_a_port_that_is_down_where_most_nodes_have_it_up_is_a_defect(machine, lo
     assert defects(ran).keys() == {("port_up:mlx5_1", "node"), ("ports_active", "node")}
 
 
-def test_a_port_that_nobody_cabled_is_no_defect(spec, machine, look):
+def test_an_uncabled_port_is_no_defect(spec, machine, look):
     machine.set_port("mlx5_1", "state", "1: DOWN")
     machine.set_port("mlx5_1", "phys_state", "2: Polling")
     bare = look(machine)
@@ -428,7 +428,7 @@ def test_a_port_without_a_subnet_manager_is_down_though_its_link_is_up(machine, 
     assert ("port_up:mlx5_1", "node") in defects(look(machine))
 
 
-def test_a_port_that_is_switched_off_is_down_only_where_it_is_expected(machine, look):
+def test_a_disabled_port_is_down_only_if_it_is_expected(machine, look):
     machine.set_port("mlx5_1", "state", "1: DOWN")
     machine.set_port("mlx5_1", "phys_state", "3: Disabled")
     assert ("port_up:mlx5_1", "node") not in samples(look(machine))
@@ -544,7 +544,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("line", "expected"), LINES, ids=[line[:40] for line, _ in LINES])
-def test_a_line_of_the_log_is_counted_as_what_it_is(machine, line, expected):
+def test_a_line_of_the_log_is_counted_under_its_kind(machine, line, expected):
     machine.log(line)
     found = Findings()
     devices = {f"cuda:{gpu}": address for gpu, address in enumerate(ADDRESSES)}
@@ -601,7 +601,7 @@ def test_every_xid_with_a_limit_is_one_that_nvidia_would_not_leave_to_the_applic
     assert limited == acted_on | {*range(144, 151), 158}
 
 
-def test_a_gpu_whose_driver_says_what_it_needs_is_not_judged_by_the_log(machine, look, defects):
+def test_a_gpu_whose_driver_states_its_recovery_is_not_judged_by_the_log(machine, look, defects):
     machine.log(
         "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (x)"
     )
@@ -641,7 +641,7 @@ def test_a_full_disk_is_a_defect(machine, look, defects, full_disk):
     assert "limit at least 0.05" in defects(ran)["disk_free_share", "/tmp"].reason
 
 
-def test_the_share_that_is_free_is_that_of_those_who_are_not_root():
+def test_the_free_share_is_that_of_users_without_root():
     found = Findings()
     # 100 blocks, 30 free of which 10 for anybody; 50 files, 20 free, 5 for anybody
     space = os.statvfs_result((4096, 4096, 100, 30, 10, 50, 20, 5, 0, 255))
@@ -652,7 +652,7 @@ def test_the_share_that_is_free_is_that_of_those_who_are_not_root():
     }
 
 
-def test_a_mount_whose_server_is_gone_holds_up_nothing(monkeypatch):
+def test_a_mount_whose_server_is_gone_delays_nothing(monkeypatch):
     monkeypatch.setattr(kit.health.host_facts, "PATIENCE_S", 0.05)
     given_up = threading.Event()
     assert isinstance(kit.health.host_facts.wait_for(lambda: given_up.wait(LIMIT_S)), TimeoutError)
@@ -682,7 +682,7 @@ TIMESYNC = (
         ("timedatectl", "Failed to query server", None),
     ],
 )  # fmt: skip
-def test_the_clocks_offset_is_read_from_whom_there_is(tool, answer, ms):
+def test_the_offset_of_the_clock_is_read_from_each_time_service(tool, answer, ms):
     assert kit.health.host_facts.CLOCKS[tool][1](answer) == (
         None if ms is None else pytest.approx(ms)
     )

@@ -79,7 +79,7 @@ def put_tool(root, name, answer):
 
 
 @pytest.mark.parametrize(("name", "answer"), TOOLS.values(), ids=TOOLS)
-def test_a_node_of_amds_is_called_what_its_tool_calls_it(root, amd, name, answer):
+def test_a_node_of_amd_has_the_name_of_its_tool(root, amd, name, answer):
     amd(8)
     put_tool(root, name, answer)
     machine = describe("127.0.0.1", os.environ)
@@ -113,7 +113,9 @@ def test_lists_of_visible_gpus_of_amds_count_and_the_shortest_of_several(root, a
         ),
     ],
 )
-def test_one_gpu_of_several_is_chosen_where_the_list_was_made(amd, monkeypatch, lists, one):
+def test_one_gpu_of_several_is_chosen_by_the_variable_that_made_the_list(
+    amd, monkeypatch, lists, one
+):
     amd(2)
     for name, value in lists.items():
         monkeypatch.setenv(name, value)
@@ -126,7 +128,7 @@ def test_one_gpu_of_several_is_chosen_where_the_list_was_made(amd, monkeypatch, 
     assert {n: v for n, v in started[1].items() if "VISIBLE" in n} == one
 
 
-def test_what_is_built_into_a_processor_is_no_gpu_and_a_card_is(root, amd):
+def test_a_gpu_inside_a_processor_does_not_count_and_a_card_does(root, amd):
     amd(1, version=100306, own_bytes=512 << 20)
     assert (describe("127.0.0.1", os.environ).gpus, kit.gpus.cards.cards()) == (0, [])
     bank = root / "sys/class/kfd/kfd/topology/nodes/1/mem_banks/0/properties"
@@ -207,7 +209,7 @@ def judged_alone(good: Ran, bad: Ran) -> list[Verdict]:
     return [verdict for verdict in found.alone if verdict.judgement is Judgement.DEFECTIVE]
 
 
-def test_what_amds_driver_does_not_say_is_unread_and_one_whose_files_are_gone_is_lost(root, look):
+def test_values_that_the_driver_of_amd_lacks_are_unread_and_a_gpu_without_files_is_lost(root, look):
     unread = look(
         "ras/gfx_err_count=Query currently inaccessible", b"\x10\x00\x01\x09" * 99
     ).document["environment"]["unread"]
@@ -221,7 +223,7 @@ def test_what_amds_driver_does_not_say_is_unread_and_one_whose_files_are_gone_is
 
 
 @pytest.mark.parametrize("revision", [4, 5, 6, 7, 8])
-def test_fields_of_the_firmwares_table_are_where_c_lays_them_out(revision):
+def test_fields_of_the_firmware_table_are_at_the_offsets_of_c(revision):
     table = metrics(revision, activity=31, pcie_width=16, replays=5)
     expected = {"activity": 31, "pcie_link_width": 16, "pcie_replays": 5}
     if revision >= 6:
@@ -232,7 +234,7 @@ def test_fields_of_the_firmwares_table_are_where_c_lays_them_out(revision):
         kit.gpus.amdgpu.parse_metrics(table[:40])
 
 
-def test_what_held_a_gpu_back_is_a_share_of_the_firmwares_cycles():
+def test_slowdowns_of_a_gpu_are_shares_of_the_firmware_cycles():
     def at(cycles: int, hot: int, capped: int, *, busy: bool = True) -> kit.gpus.amdgpu.Residency:
         return kit.gpus.amdgpu.Residency(cycles, {"socket_thermal": hot, "power_cap": capped}, busy)
 
@@ -282,7 +284,7 @@ def put_intel(root, *addresses):
         (device / "class").write_text("0x038000\n")
 
 
-def test_an_intel_gpu_is_told_and_not_measured_as_a_processor(root, run, benchmark_file):
+def test_an_intel_gpu_is_reported_and_not_measured_as_a_processor(root, run, benchmark_file):
     put_intel(root, "0000:00:02.0")  # of a laptop's processor
     assert describe("127.0.0.1", os.environ).gpus == 0
     put_intel(root, "0000:3a:00.0")

@@ -74,7 +74,7 @@ def test_perftest_in_gigabits_means_the_same():
     assert_rates_fit_bandwidths(perftest(bits))
 
 
-def test_a_loopback_is_what_superbench_makes_of_the_same_line():
+def test_a_loopback_has_the_value_of_superbench_for_the_same_line():
     """It asks for gigabits since 0.6, and divides by 8."""
     (row,) = perftest(
         "#bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]\n"
@@ -106,7 +106,7 @@ iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,over
 """
 
 
-def test_ucx_bandwidth_is_what_its_message_rate_proves():
+def test_ucx_bandwidth_agrees_with_its_message_rate():
     values = ucx_perftest(UCX)  # of messages of 1024 bytes
     assert values["gbps"] == pytest.approx(11464 * 1024 / 1e9, rel=1e-3)
     assert values["us"] == 87.230  # over the whole test, not over its last second
@@ -162,7 +162,7 @@ def test_nccl_rows_have_two_halves_and_a_message():
     assert nccl_out_of_bounds(ALL_REDUCE) == 0
 
 
-def test_nccl_rows_are_read_whatever_columns_stand_before():
+def test_nccl_rows_are_read_after_any_columns():
     for text, busbw in ((ALL_TO_ALL, 224.31), (REDUCE, 228.38)):
         last = [row for row in parse_nccl(text) if row.place == "out_of_place"][-1]
         assert last.busbw_gbps == busbw
@@ -283,7 +283,7 @@ def test_nvbandwidth_tables_name_both_ends_and_have_no_diagonal():
     assert peers == {"cuda:0-cuda:1": 276.07, "cuda:1-cuda:0": 276.36}
 
 
-def test_nvbandwidth_json_says_the_same_as_its_text_and_what_was_waived():
+def test_nvbandwidth_json_agrees_with_its_text_and_lists_waived_tests():
     text, document = parse_nvbandwidth(NVBANDWIDTH), parse_nvbandwidth(NVBANDWIDTH_JSON)
     test = "device_to_device_memcpy_read_ce"
     assert by_device(document, test) == by_device(text, test)
@@ -430,7 +430,7 @@ def dcgm_4(status="Fail", severity=5, text="ECC Mode: disabled for GPU 0"):
 
 
 @pytest.mark.parametrize("status", ["Fail", "Warn"])
-def test_what_dcgm_says_is_to_be_done_decides_what_a_finding_is(status):
+def test_the_action_that_dcgm_advises_decides_the_kind_of_a_finding(status):
     """A setting is no defect of the GPU, and what must be isolated is one, whatever the status."""
     for severity, wrong, kind in (
         (5, 0, "config"),
@@ -449,7 +449,7 @@ def test_what_dcgm_says_is_to_be_done_decides_what_a_finding_is(status):
         assert light == ({kind} if kind else set())
 
 
-def test_a_driver_that_may_unload_is_told_and_breaks_nothing_however_dcgm_calls_it():
+def test_a_driver_that_may_unload_is_a_remark_under_any_name_of_dcgm():
     assert dcgm_diag.answers(dcgm(DCGM_4))["software", "gpu:0"] == [1.0]
     assert dcgm_diag.light_findings(dcgm(DCGM_4))["monitor", "gpu:0"] == 1
     assert dcgm_diag.light_findings(dcgm(DCGM_4)).get(("config", "gpu:0"), 0) == 0
@@ -463,7 +463,7 @@ def test_dcgm_that_says_nothing_of_gravity_fails_by_a_failure_and_not_by_a_warni
     assert dcgm_diag.light_findings(warned)["monitor", "gpu:0"] == 2
 
 
-def test_what_dcgm_skipped_did_not_pass_and_takes_from_the_devices_completeness():
+def test_a_test_that_dcgm_skipped_is_no_pass_and_lowers_completeness():
     assert dcgm_diag.completeness(dcgm(DCGM_3)) == {"gpu:0": [1.0], "gpu:1": [1 / 2]}
     for word in ("Skip", "Not Run", "whatever"):
         result = dcgm(DCGM_4.replace('"Skip"', f'"{word}"'))
@@ -486,14 +486,14 @@ def test_dcgm_3_and_4_become_one_answer_per_test_and_gpu():
     assert (dcgm(DCGM_3).version, dcgm(DCGM_4).version) == ("3.1.0", "4.2.3")
 
 
-def test_dcgm_findings_are_told_in_its_own_words():
+def test_dcgm_findings_are_reported_in_its_own_words():
     words = dcgm_diag.findings(dcgm(DCGM_4))
     assert words.startswith("gpu:0 software fail: Persistence Mode: disabled for GPU 0 (monitor)")
     assert "cpu:0 software skip: no reason" in words
     assert "gpu:1 sm_stress skip: not on this GPU" in dcgm_diag.findings(dcgm(DCGM_3))
 
 
-def test_dcgm_whose_daemon_is_away_could_not_be_measured_whatever_it_exits_with():
+def test_dcgm_without_its_daemon_is_unmeasured_for_any_exit_code():
     output = dcgm_diag.Output(226, "", "Error: unable to establish a connection to the host engine")
     with pytest.raises(contract.Unmeasured, match=r"ended with 226 .* connection to the host"):
         dcgm_diag.result_of(output)

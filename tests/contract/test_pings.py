@@ -86,7 +86,7 @@ def test_pings_go_by_ipv6_if_a_nic_has_no_other_address(tmp_path, made):
     assert flow(a)["best_us"] > 0
 
 
-def test_a_ping_is_answered_and_what_is_lost_is_counted(monkeypatch, made):
+def test_a_ping_is_answered_and_lost_pings_are_counted(monkeypatch, made):
     monkeypatch.setattr(pinger, "LATE_S", 0.3)
     a, b = made("a", "127.0.0.1"), made("b", "127.0.0.2")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
@@ -149,7 +149,7 @@ def test_a_plan_that_is_none_or_asks_for_too_much_is_refused(document):
         read_plan(document, {"eth0"})
 
 
-def test_a_clock_that_is_set_forgets_what_was_counted_or_is_too_old(monkeypatch, made):
+def test_after_a_step_of_the_clock_old_counts_are_forgotten(monkeypatch, made):
     a, b = made("a", "127.0.0.1"), made("b", "127.0.0.2")
     a.take_plan(plan(("b", "127.0.0.2", b.port)))
     turns(a, b, until=lambda: flow(a)["answered"])

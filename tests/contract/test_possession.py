@@ -32,7 +32,7 @@ def test_a_program_alone_lost_nothing_however_long_its_threads_waited_for_each_o
     assert shares_taken([1.0, 1.0], [0.9, 0.9], ZERO, after(2.0)) == [0, 0]
 
 
-def test_what_it_waited_while_others_ran_is_theirs_sample_by_sample():
+def test_waiting_while_others_ran_is_charged_to_them_for_each_sample():
     """Two of four seconds on one processor: its own were idle in the quarter that HUM forgives."""
     spent = after(4.0, busy_s=4.0 + HUM * 8 * 4)
     assert shares_taken([2.0, 2.0], [0.5, 0.0], ZERO, spent) == [0.25, 0]
@@ -56,7 +56,7 @@ def test_others_on_other_processors_take_memory_bandwidth_but_not_from_a_gpu():
     assert shares_taken([1.0], [0.0], ZERO, spent, needs_host_memory=False) == [0]
 
 
-def test_what_a_hypervisor_gives_to_other_guests_counts_as_theirs():
+def test_time_that_a_hypervisor_gave_to_other_guests_counts_as_theirs():
     spent = after(1.0, stolen_s=(0.25 + HUM) * 8)
     assert shares_taken([1.0], [0.0], ZERO, spent) == [0.5]
 
@@ -76,7 +76,7 @@ def test_shares_are_bounded_and_small_ones_are_nothing():
     ],
     ids=["the GPU lags behind", "the GPU waits for its work"],
 )
-def test_a_gpu_lost_what_its_thread_waited_only_if_it_had_nothing_to_do(given, waits_s, taken):
+def test_a_wait_of_its_thread_costs_a_gpu_time_only_if_it_was_idle(given, waits_s, taken):
     """Samples last a second each; `given`: when the thread had given all of each."""
     waited_s = [sum(waits_s[:i]) for i in range(4)]
     seen = Possession(Threads(), ended=[0.0, *given], waited_s=waited_s)

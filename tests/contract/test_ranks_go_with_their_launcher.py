@@ -53,7 +53,7 @@ def test_ranks_end_when_their_launcher_is_killed(benchmark_file, tmp_path):
     assert not list(scratch.iterdir())
 
 
-def test_a_rank_whose_launcher_was_dead_before_it_looked_ends_at_once(benchmark_file):
+def test_a_rank_whose_launcher_was_already_dead_ends_at_once(benchmark_file):
     as_rank = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "ANUBIS_LAUNCHER": "1"}
     rank = subprocess.run(
         [sys.executable, benchmark_file("collective"), "--operations=all_reduce"],

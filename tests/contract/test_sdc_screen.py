@@ -56,7 +56,7 @@ def test_the_truth_of_a_product_is_that_of_whole_numbers(name):
         assert product.truth(left, right)[row, column] == torch.tensor(exact).to(kind)
 
 
-def test_whatever_is_screened_on_a_healthy_device_is_right_and_never_called_healthy():
+def test_every_screened_operation_on_a_healthy_device_is_right_and_the_odds_are_stated():
     ledger = Ledger()
     for one in operations_on(CPU, kit.screening.NAMES, N, N, ledger.left_out):
         one.screen(0, ledger)
@@ -108,7 +108,7 @@ def test_a_place_that_errs_on_full_mantissas_only_is_found_by_moving():
     assert wrong == ((0, 1), 1, "moved")
 
 
-def test_what_does_not_come_back_was_seen_once():
+def test_a_wrong_answer_that_does_not_return_was_seen_once():
     left = [1]
 
     def spoil(answer):
@@ -121,7 +121,7 @@ def test_what_does_not_come_back_was_seen_once():
     assert ledger.wrong["sort"][0]["returns"] is False
 
 
-def test_a_kernel_whose_bits_change_with_the_place_of_a_tile_is_not_compared_so():
+def test_a_kernel_whose_bits_depend_on_the_place_of_a_tile_is_not_compared_so():
     def spoil(answer):
         answer += torch.arange(N, dtype=answer.dtype)[:, None]
 
@@ -152,7 +152,7 @@ def test_the_gpu_that_differs_from_most_is_wrong():
 
 
 @pytest.mark.parametrize("digests", [("a",), ("a", "b"), ("a", "b", "c"), ("a", "a", "b", "b")])
-def test_without_a_majority_nobody_is_accused(digests):
+def test_without_a_majority_of_digests_no_gpu_is_accused(digests):
     assert agreements(*digests) == {}
     assert len(digests) == 1 or not find_odd(dict(enumerate(digests)))[1]
 

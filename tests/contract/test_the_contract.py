@@ -134,14 +134,14 @@ def test_parameters_are_complete_and_typed_in_the_document(tiny):
     assert ran.document["parameters"] == {"size": 3, "factor": 2.0, "exact": True, "words": "c"}
 
 
-def test_smoke_replaces_defaults_and_yields_to_what_is_asked(tiny):
+def test_smoke_replaces_defaults_and_yields_to_stated_values(tiny):
     assert tiny(GOOD, "--smoke").document["parameters"]["size"] == 1
     assert tiny(GOOD, "--smoke", "--size=5").document["parameters"]["size"] == 5
     assert tiny(GOOD).document["parameters"]["size"] == 100
 
 
 @pytest.mark.parametrize("argument", ["--exact=yes", "--size=1.5", "--factor=inf", "--siz=1", "x"])
-def test_what_cannot_be_read_is_refused_in_one_line(tiny, argument):
+def test_an_unreadable_argument_is_refused_in_one_line(tiny, argument):
     ran = tiny(GOOD, argument)
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert ran.stderr.count("\n") == 1
@@ -206,7 +206,7 @@ def test_a_bonded_program_dies_with_its_parent_however_that_ends():
         assert pipe.read() == b""
 
 
-def test_a_bonded_program_runs_where_it_is_told_to_and_keeps_its_words_and_its_exit_code():
+def test_a_bound_program_runs_on_its_cpus_and_keeps_its_arguments_and_exit_code():
     words = "import os, sys; print(sorted(os.sched_getaffinity(0)), sys.argv[1]); sys.exit(5)"
     first = min(os.sched_getaffinity(0))
     for cpus, wanted in (({first, 4096}, [first]), (set(), sorted(os.sched_getaffinity(0)))):
@@ -221,7 +221,7 @@ def test_nothing_is_called_between_fork_and_exec(source):
     assert "preexec_fn" not in source.read_text()
 
 
-def test_who_asks_for_a_program_and_goes_at_once_takes_no_other_with_it(forked, tmp_path):
+def test_a_caller_that_leaves_at_once_ends_no_other_program(forked, tmp_path):
     """As ranks do whose launcher is killed: a process may have no session of its own yet."""
     program = tmp_path / "program.py"
     program.write_text("import time\ntime.sleep(60)\n")

@@ -146,7 +146,7 @@ def test_vggs_pooling_is_the_mean_over_torchs_stretches(edge):
     assert pool(x.to("meta", torch.bfloat16)).dtype == torch.bfloat16  # wherever pictures lie
 
 
-def test_where_torch_cannot_repeat_there_is_no_loss_and_the_reason_and_all_else_is_measured():
+def test_a_network_that_torch_cannot_repeat_has_no_loss_with_the_reason_and_all_else():
     layer = nn.Linear(3, 4)
     training = Training(layer, (torch.randn(5, 3), torch.randint(4, (5,))), "fp32")
     words = "max_unpool2d does not have a deterministic implementation, but you set …"
@@ -247,7 +247,7 @@ def test_weights_that_differ_from_those_of_most_ranks_are_dissent():
     assert dissenters([(1,)]) == [False]
 
 
-def test_a_fingerprint_tells_a_single_flipped_bit():
+def test_a_fingerprint_changes_with_a_single_flipped_bit():
     network = make_network(model("gpt2_small", "tiny"), CPU, None)
     before = fingerprint(network)
     assert fingerprint(network) == before
@@ -310,7 +310,7 @@ def test_the_ceiling_is_the_gpus_rate_over_the_operations_of_a_sample(monkeypatc
     assert set(report.notes["ceilings"]) == {"samples_per_s:x"}
 
 
-def test_what_does_not_fit_is_said_in_one_line():
+def test_a_model_that_does_not_fit_is_reported_in_one_line():
     with (
         pytest.raises(contract.Unmeasured, match=r"^vgg19/fp32 does not fit \(try --batch=N\): no"),
         kit.training.course.room_for("vgg19/fp32"),
@@ -403,7 +403,7 @@ def launched(forked) -> Callable[..., Any]:
     return launched
 
 
-def test_two_ranks_learn_what_one_learns_from_both_their_data(tmp_path, launched):
+def test_two_ranks_learn_the_same_as_one_rank_with_both_their_data(tmp_path, launched):
     program = tmp_path / "averaged.py"
     experts = {"moe with 4": 4, "moe with 3": 3}  # 3: the ranks get one and two of them
     names = ("vgg11", "lstm", "bert_base", "gpt2_small", "llama", *experts)

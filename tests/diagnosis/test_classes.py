@@ -74,7 +74,7 @@ def test_a_number_that_the_table_lacks_is_a_note():
     assert (event.code, event.gravity) == ("xid-9999", Gravity.NOTE)
 
 
-def test_what_a_test_of_a_node_condemns_is_no_note_here_and_is_called_the_same():
+def test_critical_xids_of_the_limits_are_faults_here_under_the_same_name():
     """Two readers of XIDs cannot share code: what runs on nodes imports nothing. They share this
     table instead: the limits on XIDs say what to do about its critical ones."""
     limits = {
@@ -144,7 +144,7 @@ def test_a_bad_row_is_refused_in_one_sentence(tmp_path, row, words):
     assert "\n" not in str(refused.value)
 
 
-def test_levels_are_told_for_policies():
+def test_levels_of_classes_are_listed_for_policies():
     assert TABLE.levels["nccl-version"] == 4
     assert "xid-79" not in TABLE.levels
 

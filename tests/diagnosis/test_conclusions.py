@@ -350,7 +350,7 @@ SCENES: Mapping[str, tuple[str, Callable[[Path], object], int]] = {
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_what_shows_no_progress_does_not_say_that_nothing_is_wrong(scene, tmp_path):
+def test_a_scene_without_progress_is_never_called_well(scene, tmp_path):
     place, write, code = SCENES[scene]
     (tmp_path / place).mkdir()
     write(tmp_path / place)

@@ -72,7 +72,7 @@ def pulses(folder):
     return {state.rank: state.pulse for state in read_live(folder).processes}
 
 
-def test_machines_whose_answers_are_damaged_or_of_the_future_hide_no_others(tmp_path):
+def test_damaged_or_future_answers_of_machines_hide_no_others(tmp_path):
     now = time.time()
     kept(tmp_path, "n1", look_of(0, 1, at=now - 5))
     kept(tmp_path, "n2", look_of(2, 3, at=now + 1e5, pulse=Pulse.GONE))

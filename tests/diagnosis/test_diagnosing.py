@@ -78,7 +78,7 @@ def test_dumps_name_the_rank_its_node_and_the_lightest_cure(dumps: Path, caller:
     assert report.headline(view) == "job 4711 hangs: rank 2 on n1"
 
 
-def test_the_answer_fits_ten_lines_and_names_what_was_not_seen(dumps: Path, caller: Caller):
+def test_the_answer_fits_ten_lines_and_names_missing_evidence(dumps: Path, caller: Caller):
     view = anubis.diagnose_job(request(dumps), caller)
     lines = dict(report.ten_lines(view))
     assert len(lines) <= 9  # and the headline
@@ -86,7 +86,7 @@ def test_the_answer_fits_ten_lines_and_names_what_was_not_seen(dumps: Path, call
     assert "telemetry (--telemetry)" in lines["not seen"]
 
 
-def test_the_page_shows_who_waits_for_whom_and_escapes_what_ranks_said(dumps: Path, caller: Caller):
+def test_the_page_shows_waits_between_ranks_and_escapes_their_words(dumps: Path, caller: Caller):
     view = anubis.diagnose_job(request(dumps), caller)
     hostile = replace(view.diagnosis, job="<script>alert(1)</script>")
     page = diagnosis_page(replace(view, diagnosis=hostile))
@@ -102,7 +102,7 @@ def test_a_place_that_cannot_be_read_is_a_sentence_and_the_rest_counts(dumps: Pa
     assert "none.csv" in view.diagnosis.gaps[Collector.STEPS]
 
 
-def test_what_recorders_of_nccl_wrote_is_read_where_it_is_named(tmp_path: Path, caller: Caller):
+def test_each_recorder_of_nccl_is_read_from_its_named_folder(tmp_path: Path, caller: Caller):
     (tmp_path / "inspector").mkdir()
     for name, text in inspector_files(slow={2: 1.6}).items():
         (tmp_path / "inspector" / name).write_text(text)
@@ -118,7 +118,7 @@ def test_what_recorders_of_nccl_wrote_is_read_where_it_is_named(tmp_path: Path, 
     assert Collector.STEPS not in diagnosis.gaps
 
 
-def test_where_nothing_can_be_read_nothing_is_said(tmp_path: Path, caller: Caller):
+def test_without_readable_evidence_the_answer_is_unknown(tmp_path: Path, caller: Caller):
     view = anubis.diagnose_job(request(tmp_path / "nowhere"), caller)
     assert view.diagnosis.answer is DiagnosisAnswer.UNKNOWN
     assert report.headline(view).startswith("job 4711: cannot say")
@@ -132,7 +132,7 @@ def test_a_request_without_any_place_is_refused(caller: Caller):
         anubis.diagnose_job(DiagnosisRequest(places={"dump": Path()}), caller)
 
 
-def test_what_was_advised_in_vain_is_not_advised_again_and_its_node_is_suspected_once(
+def test_advice_that_failed_is_not_repeated_and_its_node_is_suspected_once(
     dumps: Path, caller: Caller
 ):
     first, news = diagnose_and_tell(request(dumps, at=NOW - 600), caller)
@@ -145,7 +145,7 @@ def test_what_was_advised_in_vain_is_not_advised_again_and_its_node_is_suspected
         assert (suspicion.node, suspicion.source) == ("n1", "diagnosis")
 
 
-def test_who_answers_its_orchestrator_no_more_is_known_from_the_keeper(dumps: Path, caller: Caller):
+def test_a_node_that_left_its_orchestrator_is_known_from_the_keeper(dumps: Path, caller: Caller):
     lives = [
         Life(node="n0", present_at=NOW - 20),
         Life(node="n1", present=False, present_at=NOW - 900),
@@ -185,7 +185,7 @@ def test_times_without_a_zone_are_those_of_the_zone_that_the_policy_names(
     assert at["UTC"] - at["Europe/Berlin"] == 7200
 
 
-def test_why_a_rank_let_nobody_ask_it_is_told(tmp_path: Path, caller: Caller):
+def test_the_reason_why_a_rank_refused_questions_is_reported(tmp_path: Path, caller: Caller):
     for rank in (3, 5):
         (tmp_path / f"{rank}.refused").write_text("others may enter /tmp/\x1b[31mx\n")
     view = anubis.diagnose_job(DiagnosisRequest(nodes=NODES, places={"live": tmp_path}), caller)

@@ -77,7 +77,7 @@ def test_a_job_hangs_however_many_ranks_are_absent_and_only_a_minority_is_named(
 
 @settings(max_examples=12)
 @given(data=st.data())
-def test_dumps_of_an_earlier_run_beside_those_of_now_name_nobody(data, tmp_path_factory):
+def test_dumps_of_an_earlier_run_beside_current_ones_name_no_rank(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("dumps")
     absent, before = (data.draw(st.sampled_from(RANKS)) for _ in range(2))
     lost = data.draw(st.sets(st.sampled_from([r for r in RANKS if r != absent]), max_size=3))
@@ -93,9 +93,7 @@ def test_dumps_of_an_earlier_run_beside_those_of_now_name_nobody(data, tmp_path_
     steps=st.lists(st.integers(0, 9), min_size=len(RANKS), max_size=len(RANKS)),
     wait_s=st.floats(0, 0.9 * STEP_S),
 )
-def test_dumps_of_a_job_that_works_name_nobody_whenever_each_was_taken(
-    steps, wait_s, tmp_path_factory
-):
+def test_dumps_of_a_working_job_name_no_rank_at_any_times(steps, wait_s, tmp_path_factory):
     folder = tmp_path_factory.mktemp("dumps")
     for rank, step in zip(RANKS, steps, strict=True):
         at = NOW + step * STEP_S
@@ -103,14 +101,14 @@ def test_dumps_of_a_job_that_works_name_nobody_whenever_each_was_taken(
     assert named(folder) == set()
 
 
-def test_dumps_that_were_copied_name_nobody_whom_others_have_overtaken(tmp_path):
+def test_copied_dumps_name_no_rank_that_others_have_overtaken(tmp_path):
     for rank in RANKS:
         at, launched = NOW + rank * STEP_S, 100 + rank
         write_dump(tmp_path, rank, launched=launched, ended=launched - 1, at=at, written=NOW + 9e5)
     assert named(tmp_path) == set()
 
 
-def test_what_ends_only_after_all_have_begun_is_known_by_its_name():
+def test_synchronous_collectives_are_known_by_name():
     names = ("nccl:all_reduce", "nccl:_all_gather_base", "nccl:ALLREDUCE", "gloo:barrier")
     assert all(map(is_synchronous, names))
     names = ("nccl:all_to_all", "nccl:broadcast", "nccl:send 0->1", "nccl:allreduce_coalesced")

@@ -55,7 +55,7 @@ def shuffled(seed: int) -> tuple[random.Random, JobLayout, int]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whoever_stops_is_named_and_nobody_else(seed: int):
+def test_a_rank_that_stops_is_named_and_no_other(seed: int):
     dice, layout, rank = shuffled(seed)
     at = dice.randrange(len(layout.program(rank))) if seed % 4 else 0
     job = HangingJob(layout, [HangFault(rank, at)]).run()
@@ -63,7 +63,7 @@ def test_whoever_stops_is_named_and_nobody_else(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whose_device_sticks_in_what_its_group_finished_is_named(seed: int):
+def test_a_rank_whose_device_sticks_in_a_finished_collective_is_named(seed: int):
     dice, layout, rank = shuffled(seed)
     program = layout.program(rank)
     at = dice.choice([i for i, op in enumerate(program) if op.peer is None and len(op.group) > 1])
@@ -118,7 +118,7 @@ def test_two_that_stop_at_one_time_are_both_named(seed: int):
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("change", ["order", "size", "type"])
-def test_collectives_that_do_not_fit_blame_nobody(seed: int, change: str):
+def test_mismatched_collectives_name_no_rank(seed: int, change: str):
     dice, layout, rank = shuffled(seed)
     program = layout.program(rank)
     at = dice.choice(
@@ -134,14 +134,14 @@ def test_collectives_that_do_not_fit_blame_nobody(seed: int, change: str):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_of_a_job_at_work_nobody_is_blamed(seed: int):
+def test_dumps_of_a_job_at_work_name_no_rank(seed: int):
     _, layout, _ = shuffled(seed)
     conclusion = analysed(evidence(HangingJob(layout).run(), seed))
     assert not conclusion.culprits
     assert not conclusion.is_nobodys
 
 
-def test_a_collective_that_one_rank_alone_calls_blames_nobody():
+def test_a_collective_called_by_one_rank_alone_names_no_rank():
     """Three of four did not come: that is no minority."""
     layout = JobLayout(dp=4)
     job = HangingJob(layout, [HangFault(rank, 1) for rank in (1, 2, 3)]).run()
@@ -161,13 +161,13 @@ def test_ranks_that_call_two_groups_in_different_orders_wait_in_a_circle():
 
 
 @pytest.mark.parametrize("missing", [13, 3, 8])
-def test_a_lost_dump_accuses_nobody_while_somebody_is_known_not_to_have_come(missing: int):
+def test_a_lost_dump_accuses_no_rank_while_another_is_known_to_be_absent(missing: int):
     layout = LAYOUTS[4]
     records = evidence(HangingJob(layout, [HangFault(5, 20)]).run(), 2, missing=[missing])
     assert blamed(records) == [5]
 
 
-@pytest.mark.twin("test_whoever_stops_is_named_and_nobody_else")
+@pytest.mark.twin("test_a_rank_that_stops_is_named_and_no_other")
 @pytest.mark.parametrize(
     ("name", "ranks"), [("gpu_error_1st", [12, 14]), ("lock_gil_1st", [9, 14])]
 )
@@ -261,7 +261,7 @@ def test_a_dump_that_calls_two_groups_by_one_number_is_read():
     assert {call.communicator for call in records.calls} == {"DATA 1", "DATA 2"}
 
 
-def test_dumps_of_a_folder_are_told_by_the_numbers_of_their_names(tmp_path: Path):
+def test_dumps_in_a_folder_belong_to_the_ranks_in_their_names(tmp_path: Path):
     job = HangingJob(JobLayout(dp=4), [HangFault(2, 5)]).run()
     for rank, made in job.dumps().items():
         (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(dump_bytes(made, as_json=False))
@@ -335,7 +335,7 @@ def test_of_a_message_that_one_end_began_the_other_end_is_named(
     assert not analysed(records).is_nobodys
 
 
-def test_a_rank_whose_partner_waits_is_not_named_while_most_others_wait_for_nothing():
+def test_a_rank_whose_partner_waits_is_not_named_if_most_ranks_wait_for_nothing():
     """As after a collective that one rank called once too often, at the end of its program."""
 
     def rank_in(pair: tuple[int, int], launched: int) -> dict[str, object]:

@@ -24,7 +24,7 @@ def test_there_are_a_hundred_and_fifty_and_each_names_its_source():
 
 
 @pytest.mark.parametrize(("log", "entry"), CASES, ids=[entry["from"] for _, entry in CASES])
-def test_a_published_line_is_taken_for_what_it_is(log, entry, tmp_path):
+def test_a_published_line_gets_its_class(log, entry, tmp_path):
     file = tmp_path / "n1.log"
     file.write_text(f"[1.0] a line before\n{entry['line']}\n")
     events = READERS[log](file, RankMap(), CLASSES).log

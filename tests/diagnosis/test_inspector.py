@@ -21,7 +21,7 @@ def folder(tmp_path: Path, files: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize("slow", [0, 5])
-def test_who_comes_last_to_collectives_of_all_is_named(tmp_path: Path, slow: int):
+def test_a_rank_that_is_last_in_collectives_of_all_is_named(tmp_path: Path, slow: int):
     assert named(read_inspector(folder(tmp_path, inspector_files(slow={slow: 1.6})))) == [slow]
 
 
@@ -31,7 +31,7 @@ def test_ranks_of_groups_are_those_of_the_job_and_a_victim_is_not_named(tmp_path
     assert named(read_inspector(folder(tmp_path, files))) == [5]
 
 
-def test_nobody_is_named_where_nobody_is_slow_nor_where_all_are(tmp_path: Path):
+def test_no_rank_is_named_if_none_is_slow_or_all_are(tmp_path: Path):
     assert named(read_inspector(folder(tmp_path, inspector_files(groups=PAIRS)))) == []
     all_slow = inspector_files(slow=dict.fromkeys(range(8), 1.8))
     assert named(read_inspector(folder(tmp_path, all_slow))) == []

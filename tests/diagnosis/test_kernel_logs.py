@@ -101,7 +101,7 @@ def events_of(folder, form, message, *more):
 
 
 @pytest.mark.parametrize("form", [*DATED, *SINCE_START, *UNDATED])
-def test_each_form_tells_what_was_said_and_when_if_it_says_so(form, tmp_path):
+def test_each_form_of_a_kernel_log_gives_its_messages_and_their_times(form, tmp_path):
     write = {**DATED, **SINCE_START, **UNDATED}[form]
     for message in MESSAGES:
         (alone,) = events_of(tmp_path, UNDATED["alone"], message)
@@ -155,7 +155,7 @@ def test_a_gpu_that_fell_off_without_an_xid_is_named_by_the_line_before(tmp_path
     assert evidence.unread == {"n1"}
 
 
-def test_lines_without_the_mark_of_a_kernel_log_are_counted_and_told(tmp_path):
+def test_lines_without_the_mark_of_a_kernel_log_are_counted_and_remarked(tmp_path):
     unmarked = "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!"
     (tmp_path / "n1.log").write_text(f"[1.0] a\nepoch 3\n{unmarked}\nepoch 4\n")
     evidence = read_kernel(tmp_path, TWO, CLASSES)
@@ -173,7 +173,7 @@ def test_a_flood_is_cut_in_the_middle(tmp_path):
     assert "pid=999" in log[-1].text
 
 
-def test_what_is_no_kernel_log_is_refused_in_one_sentence(tmp_path):
+def test_a_file_without_kernel_lines_is_refused_in_one_sentence(tmp_path):
     (tmp_path / "n1.log").write_bytes(b"\x00\xff\n{]\nepoch 3\n")
     with pytest.raises(EvidenceError, match="no line of a kernel log"):
         read_kernel(tmp_path, TWO, CLASSES)

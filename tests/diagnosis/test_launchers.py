@@ -54,7 +54,7 @@ def named(folder, lines):
 @pytest.mark.parametrize("launcher", LABELS)
 @settings(max_examples=5)
 @given(data=st.data())
-def test_the_rank_that_raises_is_named_whatever_its_launcher_writes_before_its_lines(
+def test_the_rank_that_raises_is_named_under_any_labels_of_launchers(
     launcher, data, tmp_path_factory
 ):
     bad = data.draw(st.sampled_from(RANKS))
@@ -98,9 +98,7 @@ def test_the_process_that_a_launcher_saw_end_first_is_named_and_none_that_it_end
 
 @pytest.mark.parametrize("launcher", ENDS)
 @pytest.mark.parametrize("why", ["", " DUE TO PREEMPTION", " DUE TO TIME LIMIT"])
-def test_nobody_is_named_of_a_job_that_was_cancelled_however_its_processes_end(
-    why, launcher, tmp_path
-):
+def test_a_cancelled_job_names_no_rank_for_any_ends_of_its_processes(why, launcher, tmp_path):
     cancelled = f"slurmstepd: error: *** STEP 1.0 ON gpu0 CANCELLED AT 2026-11-28T12:00:00{why} ***"
     assert named(tmp_path, ["step 3", cancelled, *end_of(launcher, 4), *AFTERWARDS]) == set()
 
@@ -113,7 +111,7 @@ def test_a_task_that_is_a_torchrun_is_no_rank(tmp_path):
     assert named(tmp_path, lines) == set()
 
 
-def test_of_a_rank_whose_node_reports_another_node_the_launchers_word_names_none(tmp_path):
+def test_a_launchers_word_about_a_rank_that_reports_another_node_names_none(tmp_path):
     closed = "gpu1:7:8 [0] NCCL WARN socketProgress: Connection closed by remote peer gpu0<3>"
     lines = [closed, "srun: error: gpu1: task 2: Exited with exit code 1"]
     assert (2, "gpu1") not in named(tmp_path, lines)
@@ -125,7 +123,7 @@ def test_of_an_error_that_several_wrote_the_launchers_word_names_none(tmp_path):
     assert named(tmp_path, [*RAISED, *RAISED, *ended]) == set()
 
 
-def test_what_ray_quotes_or_repeats_is_told_of_all_ranks_that_it_is_about(tmp_path):
+def test_an_error_that_ray_quotes_for_several_ranks_belongs_to_all_of_them(tmp_path):
     every = ",".join(map(str, RANKS))
     quoted = ["Training failed due to worker errors:", f"[Rank {every} Error Snippet]:", *RAISED]
     file = tmp_path / "ray.out"
@@ -140,7 +138,7 @@ def test_what_ray_quotes_or_repeats_is_told_of_all_ranks_that_it_is_about(tmp_pa
     assert {event.rank for event in evidence.log} <= {None}
 
 
-def test_a_node_whose_ray_reports_that_another_process_died_is_not_named(tmp_path):
+def test_a_node_whose_ray_reports_the_death_of_another_process_is_not_named(tmp_path):
     died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
     (tmp_path / "gpu0.log").write_text("\n".join([*RAISED[:-1], died]) + "\n")
     view = diagnose_job(
@@ -149,7 +147,7 @@ def test_a_node_whose_ray_reports_that_another_process_died_is_not_named(tmp_pat
     assert not view.diagnosis.culprits
 
 
-def test_an_error_on_all_nodes_whose_lines_name_no_rank_is_the_jobs(tmp_path):
+def test_an_error_on_all_nodes_without_ranks_is_the_fault_of_the_job(tmp_path):
     for node in NODES:
         (tmp_path / f"{node}.log").write_text("\n".join(RAISED) + "\n")
     view = diagnose_job(

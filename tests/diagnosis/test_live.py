@@ -86,7 +86,7 @@ def seen(at: float, *counts: tuple[int, int], pulses: str = "") -> JobEvidence:
     )
 
 
-def test_a_job_hangs_when_nothing_moves_while_somebody_waits():
+def test_a_job_hangs_if_nothing_moves_while_a_rank_waits():
     standstill = Standstill()
     assert standstill.observe(seen(0, (50, 50), (50, 50))) is None
     assert standstill.observe(seen(1, (60, 59), (59, 59))) is None
@@ -95,7 +95,7 @@ def test_a_job_hangs_when_nothing_moves_while_somebody_waits():
     assert standstill.observe(seen(1 + REST_S, (60, 59), (59, 59))) == 1
 
 
-def test_a_job_that_waits_for_nobody_does_not_hang():
+def test_a_job_without_waiting_ranks_does_not_hang():
     standstill = Standstill()
     for at in range(100):
         assert standstill.observe(seen(at, (50, 50), (50, 50))) is None
@@ -146,7 +146,7 @@ def test_a_recorder_knows_of_a_job_that_stands_still_since_long_before_it_was_as
     assert standstill.observe(later) == 1000
 
 
-def test_what_rose_up_to_the_last_look_is_progress_and_what_rose_before_is_none():
+def test_a_count_that_rose_until_the_last_look_is_progress_and_an_earlier_rise_is_none():
     standstill = Standstill()
     for at in range(10):
         standstill.observe(seen(at, (50 + at, 50 + at), (50 + min(at, 2), 50 + min(at, 2))))
@@ -171,7 +171,7 @@ def test_a_job_with_long_steps_may_pause_for_long():
     assert standstill.observe(seen(15 + 60, (53, 49), (49, 49))) == 15
 
 
-def test_a_process_that_is_gone_is_told_at_the_second_look():
+def test_a_process_that_is_gone_is_reported_at_the_second_look():
     standstill = Standstill()
     assert standstill.observe(seen(0, (50, 50), (50, 50), pulses="aa")) is None
     assert standstill.observe(seen(1, (51, 50), (50, 50), pulses="ag")) is None
@@ -201,7 +201,7 @@ def launches(own_s: tuple[float, ...], collectives: int = 40) -> tuple[Call, ...
     ("own_s", "ranks"),
     [((1.0, 1.0, 2.0, 1.0), [2]), ((1.0, 1.0, 1.05, 1.0), []), ((1.0, 1.0, 1.0, 1.0), [])],
 )
-def test_who_launches_late_again_and_again_computes_slowly(
+def test_a_rank_that_launches_late_repeatedly_computes_slowly(
     own_s: tuple[float, ...], ranks: list[int]
 ):
     steps = tuple(steps_of(launches(own_s)))
@@ -295,7 +295,7 @@ def test_only_the_owner_of_a_folder_says_which_ranks_are_there(tmp_path: Path):
             find_ranks(tmp_path)
 
 
-def test_the_hook_follows_no_link_that_somebody_planted(tmp_path: Path):
+def test_the_hook_follows_no_planted_link(tmp_path: Path):
     """It says in a folder of others why it announces nothing there."""
     victim, planted = tmp_path / "victim", tmp_path / "planted"
     victim.write_text("mine")
@@ -350,7 +350,7 @@ def get_world_size(): return 4
         ({"SLURM_PROCID": "0"}, "init_process_group(rank=3, world_size=4)", (3, 4, 0)),
     ],
 )
-def test_a_rank_is_known_whoever_started_it(
+def test_a_rank_is_recognised_under_any_launcher(
     launcher: dict[str, str], code: str, expected: tuple[int, int, int] | None, tmp_path: Path
 ):
     for name, text in FAKE_TORCH.items():
@@ -369,7 +369,7 @@ def test_a_rank_is_known_whoever_started_it(
     assert [file.name for file in live.glob("*.json")] == (["3.json"] if expected else [])
 
 
-def test_what_a_rank_starts_does_not_take_its_place(tmp_path: Path, process):
+def test_a_child_of_a_rank_does_not_take_its_place(tmp_path: Path, process):
     """A worker of a data loader has the environment of its rank, and may import torch again."""
     for name, text in FAKE_TORCH.items():
         file = tmp_path / "fake" / name
@@ -436,7 +436,7 @@ def test_when_a_process_ended_is_known_only_of_one_that_was_met_while_it_ran(
     assert (late.pulse, late.at) == (Pulse.GONE, None)
 
 
-def test_of_processes_that_are_all_gone_the_one_that_blamed_nobody_went_first():
+def test_among_ended_processes_the_one_that_blamed_no_other_went_first():
     """Looks at several machines begin when all is over; the others say whom they missed."""
     closed = [
         LogEvent(
@@ -527,7 +527,7 @@ def test_a_job_without_the_hook_is_looked_at_from_outside(
     assert "started without the hook" in diagnosis.gaps[Collector.STACKS]
 
 
-def test_a_job_that_nobody_answered_for_is_not_called_well(process, tmp_path: Path, monkeypatch):
+def test_a_job_without_any_answer_is_not_called_well(process, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(live_trace, "LIVE_S", 0.1)
     monkeypatch.setattr(live_trace, "UNTOLD_S", 0.1)
     (tmp_path / "0.json").write_text(json.dumps({"rank": 0, "pid": process.pid, "socket": "/no"}))
@@ -538,7 +538,7 @@ def test_a_job_that_nobody_answered_for_is_not_called_well(process, tmp_path: Pa
     assert "cannot say" in headline(view)
 
 
-def test_a_job_with_the_hook_is_asked_where_it_announced_itself(tmp_path: Path):
+def test_a_job_with_the_hook_is_found_by_its_announcement(tmp_path: Path):
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     with subprocess.Popen(sleep, env=add_hook({}, tmp_path)) as process:
         assert eventually(lambda: live_folder(process.pid))
@@ -587,7 +587,7 @@ def asked_on_each(tmp_path: Path, *looks: LiveLook):
     return anubis.diagnose_job(DiagnosisRequest(places={"live": tmp_path}), caller).diagnosis
 
 
-def test_what_several_machines_kept_names_the_rank_that_all_wait_for(tmp_path: Path):
+def test_looks_of_several_machines_name_the_rank_that_all_wait_for(tmp_path: Path):
     diagnosis = asked_on_each(tmp_path, machine("n0", 0, 1), machine("n1", 2, 3))
     assert [(whom.node, whom.rank) for whom in diagnosis.culprits] == [("n1", 2)]
 
@@ -603,19 +603,19 @@ def test_a_rank_that_was_asked_and_has_launched_nothing_did_not_come(tmp_path: P
         assert [whom.rank for whom in asked_on_each(tmp_path, *looks).culprits] == [2]
 
 
-def test_while_one_machine_still_moves_nobody_is_late(tmp_path: Path):
+def test_while_one_machine_still_moves_no_rank_is_late(tmp_path: Path):
     looks = machine("n0", 0, 1), machine("n1", 2, 3, quiet_s=2.0)
     assert not hang_together(looks)
     assert asked_on_each(tmp_path, *looks).culprits == ()
 
 
-def test_what_an_earlier_question_left_does_not_count(tmp_path: Path):
+def test_looks_of_an_earlier_question_do_not_count(tmp_path: Path):
     old = replace(machine("n0", 0, 1, late=0), at=-60.0)
     fresh = replace(machine("n1", 2, 3, late=3), hangs=True)
     assert asked_on_each(tmp_path, old, fresh).culprits == (Whom(node="n1", rank=3),)
 
 
-def test_of_a_rank_on_a_machine_that_nobody_asked_nothing_is_known():
+def test_a_rank_on_a_machine_that_was_not_asked_is_unknown():
     """Before, it counted as one without a record, and was named."""
     evidence = evidence_of_looks([machine("n0", 0, 1, late=0)])
     assert [fact.whom.rank for fact in reason(evidence, hang.RULES).facts] == [0]

@@ -67,7 +67,7 @@ def test_a_line_says_when_it_was_written(line, at):
 
 @pytest.mark.parametrize("engine", ["{at} {line}", "{at} stderr F {line}", "docker"])
 @pytest.mark.parametrize("text", ['  File "t.py", line 7', "[rank3]: ValueError: x", "step 3"])
-def test_what_a_container_s_engine_writes_before_a_line_is_its_time_and_no_text(engine, text):
+def test_the_stamp_of_a_container_engine_is_the_time_of_a_line_and_no_text(engine, text):
     at = "2026-02-14T05:03:41.123456789Z"
     line = engine.format(at=at, line=text)
     if engine == "docker":
@@ -81,7 +81,7 @@ def test_a_time_without_a_zone_is_one_of_the_zone_that_is_named():
     assert time_of("2024-07-03 19:15:16 x", ABOUT, plus_two) == moment(2024, 7, 3, 17, 15, 16)
 
 
-def test_lines_come_cut_and_clean_whatever_stands_in_them(monkeypatch):
+def test_lines_come_cut_and_clean_with_any_content(monkeypatch):
     monkeypatch.setattr(log_lines, "CHUNK", 1000)
     text = b"a\0b\r 3%|##\rtail\n" + b"x" * 50_000 + b"\n\xff\xfe\n\x1b[31mred\x1b[0m"
     lines = list(split_lines(io.BytesIO(text)))
@@ -133,7 +133,7 @@ def test_gzipped_logs_are_read_as_far_as_they_go_and_broken_ones_are_one_sentenc
         list(read_lines(broken))
 
 
-def test_what_lies_beside_logs_is_left_out_and_a_folder_without_logs_is_refused(tmp_path):
+def test_other_files_beside_logs_are_left_out_and_a_folder_without_logs_is_refused(tmp_path):
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(EvidenceError, match="no logs"):
         log_files(tmp_path)
@@ -143,7 +143,7 @@ def test_what_lies_beside_logs_is_left_out_and_a_folder_without_logs_is_refused(
     assert log_files(tmp_path) == [tmp_path / "out.log"]
 
 
-def test_a_file_is_a_nodes_whose_name_it_or_its_folder_has(tmp_path):
+def test_a_log_belongs_to_the_node_in_its_name_or_folder(tmp_path):
     nodes = ["node1", "node11", "gpu-2"]
     assert node_of_file(tmp_path / "node11.log", tmp_path, nodes) == "node11"
     assert node_of_file(tmp_path / "dmesg-node1-late.txt", tmp_path, nodes) == "node1"

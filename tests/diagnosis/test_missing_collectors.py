@@ -275,7 +275,7 @@ def subsets(names: Iterable[Collector]) -> Iterator[tuple[Collector, ...]]:
 
 
 @pytest.mark.parametrize("tell", STORIES, ids=lambda tell: tell.__name__)
-def test_whoever_is_switched_off_nobody_is_named_without_a_reason(tell: Callable[[], Story]):
+def test_a_missing_collector_makes_no_answer_name_an_unfounded_rank(tell: Callable[[], Story]):
     story = tell()
     entire = story.with_all()
     full = judged(entire)
@@ -290,7 +290,7 @@ def test_whoever_is_switched_off_nobody_is_named_without_a_reason(tell: Callable
         assert partial.gaps.keys() == set(off), why
 
 
-def test_each_collector_that_is_missing_is_told_in_words_of_its_own():
+def test_each_missing_collector_is_explained_in_words_of_its_own():
     entire = slow_worker().with_all()
     for off in subsets(Collector):
         gaps = unexplained_gaps(replace(entire, collectors=entire.collectors - set(off)))
@@ -300,7 +300,7 @@ def test_each_collector_that_is_missing_is_told_in_words_of_its_own():
     assert (nothing.answer, nothing.trouble) == (DiagnosisAnswer.UNKNOWN, JobTrouble.UNKNOWN)
 
 
-def test_what_a_reader_says_of_its_gap_stands_before_the_words_for_all():
+def test_the_reason_of_a_reader_comes_before_the_general_words():
     why = {Collector.CALLS: '"dump_3" is no dump'}
     evidence = replace(without(broken_host().with_all(), [Collector.CALLS]), gaps=why)
     assert judged(evidence).gaps == why

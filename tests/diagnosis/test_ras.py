@@ -73,7 +73,7 @@ def test_the_same_report_twice_is_one_report():
     assert told(read(*[ras_json([("c1", counts(10, {2: 9}))])] * 2)) == []
 
 
-def test_of_several_behind_nobody_is_named():
+def test_several_ranks_behind_name_none():
     """A rank that waits for a message of the one at fault has launched less as well."""
     evidence = read(*[ras_text(launched={6: 649, 2: 649})] * 2)
     assert told(evidence) == []
@@ -87,7 +87,7 @@ def test_a_small_group_is_mapped_to_ranks_of_the_job_by_processes():
     assert told(read(*reports)) == [("absent", 5)]
 
 
-def test_where_most_are_not_heard_it_is_the_one_that_was_asked():
+def test_if_most_ranks_are_not_heard_the_asked_one_is_cut_off_and_none_is_named():
     evidence = read(ras_text(missing=[0, 1, 2, 3]))
     assert told(evidence) == []
     assert "4 of 8 ranks do not answer" in evidence.gaps[Collector.PROCESSES]
@@ -114,7 +114,7 @@ def test_reports_are_read_from_a_folder_in_the_order_of_their_dates(tmp_path: Pa
         ("Job summary\nCommunicators...\nNo communicator data collected!\n", "no communicators"),
     ],
 )
-def test_what_is_no_report_is_one_sentence(text: str, why: str, tmp_path: Path):
+def test_a_text_without_a_report_of_ras_is_one_sentence(text: str, why: str, tmp_path: Path):
     (tmp_path / "r").write_text(text)
     with pytest.raises(EvidenceError, match=why):
         read_ras(tmp_path / "r")

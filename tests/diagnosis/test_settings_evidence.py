@@ -34,12 +34,12 @@ def test_nodes_outside_the_job_vote_and_are_not_named():
     assert Collector.SETTINGS in of_job("n0", "n1").collectors
 
 
-def test_what_the_site_expects_goes_before_what_most_have():
+def test_expectations_of_the_site_override_the_majority_in_a_job():
     old = Expectation(setting="driver", equals=("535",), source="pinned")
     assert [odd.node for odd in of_job("n1", "n2", expectations=[old]).settings] == ["n1"]
 
 
-def test_of_nodes_that_told_nothing_the_collector_says_so():
+def test_nodes_without_reported_settings_are_a_gap_of_the_collector():
     piece = of_job("m1", "m2")
     assert piece.collectors == frozenset()
     assert piece.gaps == {Collector.SETTINGS: UNTOLD}

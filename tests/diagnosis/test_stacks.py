@@ -112,14 +112,14 @@ def test_most_of_the_ranks_are_never_named():
     assert named(still([OWN, OWN, OWN, OWN])) == []
 
 
-def test_where_no_rank_communicates_the_few_at_another_place_are_named_by_function_then_by_line():
+def test_without_communication_the_few_ranks_at_another_place_are_named():
     assert named(still([LOAD, LOAD, SAVE, LOAD])) == [2]
     later = (*START, "step (/job/train.py:29)")
     assert named(still([OWN, OWN, later, OWN])) == [2]
     assert named(still([LOAD, OWN, SAVE, later])) == []
 
 
-def test_what_is_usual_at_a_stage_is_no_sign_of_a_fault():
+def test_a_usual_place_of_a_stage_is_no_sign_of_a_fault():
     places = [RECEIVE] * 3 + [LOAD] * 3
     stages = {rank: rank // 3 for rank in range(6)}
     assert named(still(places, stages=stages)) == []
@@ -157,7 +157,7 @@ def test_a_rank_that_trains_in_a_second_thread_as_under_ray_train_is_shown_there
     assert "it is in get (/lib/queue.py:171)" in fact.evidence
 
 
-def test_where_all_wait_for_messages_and_none_is_on_its_way_the_program_is_wrong():
+def test_if_all_ranks_wait_for_messages_that_none_sends_the_program_is_wrong():
     places = [RECEIVE, RECEIVE, SEND, RECEIVE]
     (fact,) = reason(still(places, wires=True), stacks.RULES).facts
     assert (fact.kind, fact.code, fact.whom.rank) == ("mismatch", "nobody-sends", None)
@@ -219,7 +219,7 @@ def test_programs_that_communicate_and_go_on_prove_that_a_job_moves_and_circles_
     assert not circling.is_settled
 
 
-def test_a_job_whose_programs_wake_up_and_stay_where_they_are_stands_still_after_a_minute():
+def test_a_job_that_wakes_up_without_moving_stands_still_after_a_minute():
     """As ranks that try again and again to reach one that never joined."""
     standstill = Standstill()
     for at in range(int(LONGEST_STILL_S)):
@@ -262,7 +262,7 @@ def programs() -> Iterator[tuple[int, int]]:
             program.wait()
 
 
-def test_the_kernel_says_which_program_rests_and_in_what(programs: tuple[int, int]):
+def test_the_kernel_shows_which_program_rests_and_for_how_long(programs: tuple[int, int]):
     resting, waking = programs
     watch = ProcessorWatch()
 

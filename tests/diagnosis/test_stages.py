@@ -19,7 +19,7 @@ def test_a_rank_is_at_the_stage_of_its_place_in_its_pipeline(name: str):
     assert pipeline_stages([*others, *pipelines]) == {0: 0, 2: 1, 4: 2, 1: 0, 3: 1, 5: 2}
 
 
-def test_where_one_rank_has_no_stage_or_two_nobody_has_one():
+def test_if_one_rank_has_no_stage_or_two_no_rank_has_one():
     pipelines = groups("mesh_pp", (0, 1), (2, 3))
     assert not pipeline_stages([*pipelines, *groups("mesh_dp", (4, 5))])
     assert not pipeline_stages([*pipelines, *groups("mesh_pp", (1, 0))])

@@ -88,7 +88,7 @@ def test_less_than_a_fifth_more_work_is_no_fault():
     assert named(parse_step_table(table(4, 2, 4, {(0, 1): 1.12}, seed=1), "made")) == []
 
 
-def test_two_steps_are_too_few_to_name_anybody():
+def test_two_steps_are_too_few_to_name_a_rank():
     assert named(parse_step_table(table(4, 2, 2, {(0, 1): 2.0}, seed=1), "made")) == []
 
 
@@ -126,13 +126,13 @@ def sound(dp: int, steps: int, seed: int, spread: float, untraced: float) -> str
 
 
 @pytest.mark.parametrize(("spread", "untraced"), [(0.02, 0.5), (0.1, 0.3), (0.3, 0.5)])
-def test_of_a_sound_trace_nobody_is_named_in_any_steps(spread: float, untraced: float):
+def test_a_sound_trace_names_no_rank_in_any_steps(spread: float, untraced: float):
     for seed, dp in enumerate((2, 3, 4, 8, 16, 32)):
         made = parse_step_table(sound(dp, 24, seed, spread, untraced), "made")
         assert {tuple(named(window)) for window in windows(made)} == {()}, f"seed {seed}, {dp}"
 
 
-def test_a_trace_without_spans_of_work_names_nobody_and_says_so():
+def test_a_trace_without_spans_of_work_names_no_rank_and_states_the_gap():
     rows = table(4, 1, 6, {(2, 0): 2.0}, seed=3).splitlines()
     made = parse_step_table("\n".join(row for row in rows if "compute" not in row), "made")
     assert named(made) == []
@@ -164,7 +164,7 @@ def kept_waiting(*shares: float | None, stages: dict[int, int] | None = None) ->
         pytest.param((0.9, 0.05), [0], id="one peer"),
     ],
 )
-def test_whose_program_waits_for_a_processor_is_named(
+def test_a_rank_whose_program_waits_for_a_processor_is_named(
     shares: tuple[float | None, ...], ranks: list[int]
 ):
     assert named(kept_waiting(*shares)) == ranks

@@ -30,7 +30,7 @@ NODES = ("n1", "n2", "n3", "n4")
         ("    ", set()),
     ],
 )
-def test_racks_are_groups_where_none_holds_most_of_the_job(racks: str, kinds: set[str]):
+def test_racks_are_groups_if_none_holds_most_of_the_job(racks: str, kinds: set[str]):
     attributes = [
         NodeAttributes(node=n, rack=rack.strip()) for n, rack in zip(NODES, racks, strict=True)
     ]
@@ -40,7 +40,7 @@ def test_racks_are_groups_where_none_holds_most_of_the_job(racks: str, kinds: se
     assert all("n9" not in of_node for of_node in groups.values())
 
 
-def test_who_answers_nobody_is_what_an_orchestrator_showed_since_the_job_failed():
+def test_unreachable_nodes_are_those_the_orchestrator_missed_after_the_failure():
     lives = [
         Life(node="n1", present_at=90.0),
         Life(node="n2", present=False, present_at=80.0),

@@ -49,7 +49,7 @@ def test_a_traceback_is_one_event_with_the_same_detail_on_all_ranks(tmp_path):
     assert len({event.detail for event in log}) == 1
 
 
-def test_gloo_s_words_on_another_shape_blame_nobody(tmp_path):
+def test_an_error_of_gloo_about_another_shape_names_no_rank(tmp_path):
     """Recorded: rank 2 had called another shape, its peers lost their connections to it."""
     (tmp_path / "rank_2.log").write_text(
         "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
@@ -110,7 +110,7 @@ def test_of_a_chain_the_error_that_came_first_counts(tmp_path):
     assert event.code == "cuda-out-of-memory"
 
 
-def test_what_the_watchdog_saw_is_how_far_each_rank_came(tmp_path):
+def test_sequence_numbers_of_the_watchdog_are_the_progress_of_each_rank(tmp_path):
     work = "WorkNCCL(SeqNum=8, OpType=ALLREDUCE, NumelIn=1, Timeout(ms)=600000) ran for 600020"
     text = "".join(
         f"[rank{rank}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught"
@@ -179,7 +179,7 @@ def test_torchruns_table_and_sruns_lines_tell_how_processes_ended(tmp_path):
     assert [(end.rank, end.signal) for end in evidence.exits] == [(2, 9), (1, 11)]
 
 
-def test_nccls_own_lines_tell_which_address_and_rank_is_where(tmp_path):
+def test_lines_of_nccl_give_the_addresses_and_ranks_of_nodes(tmp_path):
     text = (
         "n1:10:20 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n"
         "n2:11:21 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.2<0>\n"
@@ -278,7 +278,7 @@ def test_of_a_launcher_on_each_node_the_label_is_the_node_and_the_rank_stands_be
     assert [(event.rank, event.node) for event in log] == [(3, "n2")]
 
 
-def test_where_nobody_can_tell_what_a_label_means_no_rank_is_named(tmp_path):
+def test_an_ambiguous_label_names_no_rank(tmp_path):
     two = labelled([raised("ValueError: x"), raised("ValueError: x")])
     assert {(event.rank, event.node) for event in of_text(tmp_path, two).log} == {(None, "")}
 
@@ -344,13 +344,13 @@ def test_the_process_that_its_launcher_saw_fail_first_is_named_and_not_those_it_
     assert blamed(evidence) == {1}
 
 
-def test_whom_a_launcher_saw_fail_first_is_a_victim_if_it_blamed_another(tmp_path):
+def test_a_rank_that_failed_first_by_its_launcher_is_a_victim_if_it_blamed_another(tmp_path):
     closed = "RuntimeError: Connection closed by peer [10.0.0.9]:4711. This is typically caused by"
     text = raised(closed, prefix="[rank1]: ") + FAILED.format(rank=1) + REPORT.format(rank=1)
     assert blamed(of_text(tmp_path, text)) == set()
 
 
-def test_of_undated_errors_the_launcher_tells_which_came_first(tmp_path):
+def test_among_undated_errors_the_launcher_decides_which_came_first(tmp_path):
     for rank in (0, 1):
         (tmp_path / f"rank_{rank}.log").write_text(raised(f"KeyError: {'ab'[rank]}", line=rank))
     assert blamed(read(tmp_path)) == set()
@@ -358,7 +358,7 @@ def test_of_undated_errors_the_launcher_tells_which_came_first(tmp_path):
     assert blamed(read(tmp_path)) == {1}
 
 
-def test_what_an_earlier_attempt_said_does_not_blame_in_the_last_one(tmp_path):
+def test_errors_of_an_earlier_attempt_do_not_count_in_the_last_one(tmp_path):
     """torchrun --max-restarts=1 without a log folder: rank 1 raised, then rank 2."""
     first = raised("KeyError: 'a'", prefix="[rank1]: ") + CLOSING + FAILED.format(rank=1)
     again = "2026-11-23 21:00:22 step 0\n"
@@ -400,7 +400,7 @@ def test_steps_in_a_log_are_progress_with_the_times_of_their_lines(tmp_path, lin
         assert (told[0].until - told[0].since, told[0].vouches_s) == (10.0, 15.0)
 
 
-def test_of_ranks_that_count_steps_the_one_that_stopped_tells(tmp_path):
+def test_the_rank_that_stopped_counting_gives_the_progress_of_the_job(tmp_path):
     for rank, seconds in ((0, (1, 2, 3)), (1, (1, 2, 40))):
         lines = [f"2026-11-23 21:00:{at:02} step {at}\n" for at in seconds]
         (tmp_path / f"rank_{rank}.log").write_text("".join(lines))
@@ -408,7 +408,7 @@ def test_of_ranks_that_count_steps_the_one_that_stopped_tells(tmp_path):
     assert progress.after == 3
 
 
-def test_what_the_scheduler_says_of_tasks_and_nodes_is_believed(tmp_path):
+def test_reports_of_the_scheduler_about_tasks_and_nodes_are_taken_as_facts(tmp_path):
     file = tmp_path / "slurm-17.out"
     file.write_text(
         "srun: error: n1: tasks 0-1,3: Out Of Memory\n2026-02-14T05:03:41 step 9\n"
@@ -443,7 +443,7 @@ def dated_steps(numbers, say="step {}", *, every_s=10.0):
         "health check step {} ok",
     ],
 )
-def test_what_counts_while_a_job_waits_is_no_step(say, tmp_path):
+def test_counts_while_a_job_waits_are_no_steps(say, tmp_path):
     steps = dated_steps(range(5))
     (progress,) = of_text(tmp_path, steps + dated_steps(range(5, 60), say)).progress
     assert (progress.after, progress.until) == (4, BEGAN + 40)

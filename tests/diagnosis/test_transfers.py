@@ -131,7 +131,7 @@ def test_two_slow_wires_in_different_groups_blame_no_rank():
     assert named(dumps([*ROWS, *COLUMNS], at(0, 7))) == []
 
 
-def test_collectives_whose_time_a_rank_did_not_record_are_left_out():
+def test_collectives_without_the_time_of_one_rank_are_left_out():
     made = dumps([*ROWS, *COLUMNS], at(0), untimed=range(8))
     assert Collector.TRANSFERS not in made.collectors
     assert named(dumps([*ROWS, *COLUMNS], at(0), untimed=[1, 5])) == [0]  # 2 is fast with 3

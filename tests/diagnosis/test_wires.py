@@ -165,7 +165,7 @@ def between(rank, peer, *, samples=40, sending=0, resent=0):
     )
 
 
-def test_a_host_whose_link_is_cut_is_named_and_the_job_hangs():
+def test_a_host_with_a_cut_link_is_named_and_the_job_hangs():
     told, analysis = facts(recorded(CUT))
     assert analysis.nodes == ("node3",)
     assert analysis.trouble == "hung"
@@ -175,7 +175,7 @@ def test_a_host_whose_link_is_cut_is_named_and_the_job_hangs():
     )
 
 
-def test_a_host_whose_link_is_slow_is_named():
+def test_a_host_with_a_slow_link_is_named():
     (slow,), analysis = facts(recorded(SHAPED))
     assert (slow.kind, slow.whom) == (FactKind.SLOW_NETWORK, Whom(node="node3"))
     assert "wait on the wire 66% of the time and more" in slow.evidence  # 23 and 30 of 40
@@ -189,7 +189,7 @@ def test_in_a_ring_of_sound_hosts_bytes_wait_one_way_and_at_a_slow_link_both_way
     assert slow.whom == Whom(node="node4")
 
 
-def test_a_host_whose_link_has_a_third_of_the_others_rate_is_named_by_the_kernel_s_counts():
+def test_a_link_with_a_third_of_the_usual_rate_is_named_from_counts_of_the_kernel():
     (slow,), analysis = facts(counted(A_THIRD))
     assert (slow.kind, slow.whom) == (FactKind.SLOW_NETWORK, Whom(node="node2"))
     assert "at 11.1 MB/s at most" in slow.evidence  # of 12.5
@@ -216,12 +216,12 @@ def test_a_host_without_a_processor_has_no_slow_link():
     assert facts(recorded(STARVED))[0] == ()
 
 
-def test_hosts_that_nobody_named_are_named_by_their_ranks():
+def test_hosts_without_names_are_named_by_their_ranks():
     _, analysis = facts(recorded(CUT), nodes={})
     assert analysis.culprits == (Whom(rank=2),)
 
 
-def test_the_first_host_is_one_whoever_of_it_is_meant():
+def test_all_addresses_of_the_first_host_count_as_one_host():
     """Its launcher has its address, and is no rank."""
     store = Connection(rank=2, peer="10.0.0.1", samples=24, sending=24, resent=5)
     silent = [between(1, 0, resent=6), between(0, 3, resent=6), between(1, 2), store]
@@ -242,7 +242,7 @@ def test_of_two_hosts_either_may_be_cut_off():
     assert set(analysis.nodes) == {"node1", "node2"}
 
 
-def test_cuts_without_an_end_in_common_name_nobody_by_themselves():
+def test_cuts_without_a_common_end_name_no_host():
     told, analysis = facts([between(0, 1, resent=9), between(2, 3, resent=9)])
     assert [fact.kind for fact in told] == [FactKind.DISTRIBUTED_ERROR] * 2
     assert analysis.nodes == ()

@@ -30,7 +30,7 @@ def judged(evidence: JobEvidence) -> Diagnosis:
         ([], JobTrouble.UNKNOWN),
     ],
 )
-def test_kernels_that_do_not_end_tell_a_hang_and_name_nobody(
+def test_unfinished_kernels_show_a_hang_and_name_no_rank(
     hung: list[int], trouble: JobTrouble, tmp_path: Path
 ):
     for node in range(2):  # a scrape of each node
@@ -42,7 +42,7 @@ def test_kernels_that_do_not_end_tell_a_hang_and_name_nobody(
     assert ("none of rank 6" in "".join(told)) == (len(hung) == 7)
 
 
-@pytest.mark.twin("test_kernels_that_do_not_end_tell_a_hang_and_name_nobody")
+@pytest.mark.twin("test_unfinished_kernels_show_a_hang_and_name_no_rank")
 def test_real_scrapes_of_a_job_that_hangs_and_of_one_that_does_not(real: Callable[[str], Path]):
     """DLRover's own tests call the first a hang, and the others none."""
     troubles = [
@@ -66,6 +66,6 @@ def test_a_local_rank_is_no_rank():
     "text",
     ["", "up 1\n", "XPU_TIMER_COMMON_HANG 1\n", 'XPU_TIMER_COMMON_HANG{rank="0"} NaN\n', "\0" * 99],
 )
-def test_what_is_no_scrape_is_one_sentence(text: str):
+def test_a_text_without_a_scrape_is_one_sentence(text: str):
     with pytest.raises(EvidenceError, match=r"^s"):
         parse_xpu_timer(text.splitlines(), "s")

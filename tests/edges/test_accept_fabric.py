@@ -66,7 +66,7 @@ def test_a_bad_uplink_is_in_the_first_line_of_table_json_and_page_beside_healthy
 
 
 @pytest.mark.long
-def test_a_network_without_faults_accuses_nobody_and_teaches_what_it_teaches_without_topology(near):
+def test_a_sound_network_has_no_defective_part_and_changes_no_learned_criteria(near):
     done = accept(near, "--json")
     assert done.code == 0
     assert not parts(done)
@@ -100,7 +100,7 @@ def test_it_is_judged_again_as_it_was_by_its_own_criteria_and_by_those_of_its_su
         ((), ELSEWHERE, "of these nodes the topology has 1 node"),
     ],
 )
-def test_where_the_fabric_is_not_measured_screen_page_and_dry_run_say_so(near, words, racks, why):
+def test_an_unmeasured_fabric_is_stated_on_screen_page_and_dry_run(near, words, racks, why):
     sentence = f"the fabric between the nodes is not measured: {why}"
     page = near.folder / "accept.html"
     done = accept(near, *words, "--html", str(page), racks=racks)

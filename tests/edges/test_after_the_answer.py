@@ -30,7 +30,9 @@ def accept(near, **changes):
         (KeyboardInterrupt(), ""),
     ],
 )
-def test_what_can_fail_when_nodes_are_let_go_is_one_sentence(near, monkeypatch, error, sentence):
+def test_trouble_while_nodes_are_released_is_one_sentence_and_keeps_the_exit_code(
+    near, monkeypatch, error, sentence
+):
     fail_at_the_end(monkeypatch, error)
     done = accept(near)
     assert (done.code, len(done.summary["healthy"])) == (0, 8)

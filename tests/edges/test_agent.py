@@ -69,7 +69,7 @@ def last_row(url: str) -> dict[str, float]:
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not there")
-def test_what_it_shows_is_what_prometheus_and_openmetrics_ask_for(agent):
+def test_metrics_of_the_agent_are_valid_for_prometheus_and_openmetrics(agent):
     page = read(agent, "/metrics")
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=page, capture_output=True, text=True

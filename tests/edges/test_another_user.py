@@ -110,7 +110,7 @@ def test_another_user_gets_the_same_answers_and_changes_nothing(near, shared, sh
     assert contents(shared) == before
 
 
-def test_what_another_user_may_not_write_is_refused_in_one_sentence(near, shared, shelf):
+def test_writes_by_another_user_are_refused_in_one_sentence(near, shared, shelf):
     cluster, suite = (
         shutil.copy(file, shelf) for file in (near.fleet(), near.suite({"benchmark": "gemm"}))
     )

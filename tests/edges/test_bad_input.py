@@ -254,7 +254,7 @@ def test_a_program_that_does_not_describe_itself_is_named(near, text, sentence):
     assert_refused(done, f'"{file}" --describe', sentence)
 
 
-def test_who_is_not_wanted_need_not_describe_itself_unless_somebody_wanted_is_missing(desk):
+def test_a_broken_program_counts_only_if_a_requested_one_is_missing(desk):
     desk.program("odd.sh", "#!/bin/sh\nexit 7\n")
     assert set(catalog.load([desk.programs], {"flow"}).specs) == {"flow"}
     for wanted in (None, {"flow", "nobody"}):
@@ -431,7 +431,7 @@ def test_a_history_that_is_no_database_is_left_as_it_is(desk):
     assert desk.history.read_text().startswith("a letter to my aunt")
 
 
-def test_a_file_where_the_home_should_be_is_named(desk):
+def test_a_file_in_place_of_the_home_folder_is_named(desk):
     desk.home.write_text("")
     for words in (["report"], ["accept", "--suite", desk.suite(desk.flow())]):
         done = desk.ask(*words) if words[1:] else desk.run(*words)
@@ -454,7 +454,7 @@ def test_a_file_where_the_home_should_be_is_named(desk):
         ("accept --html .", '--html "." is a folder'),
     ],
 )
-def test_what_was_never_begun_cannot_be_gone_on_with(near, words, sentence):
+def test_a_campaign_that_never_began_cannot_be_resumed(near, words, sentence):
     assert_refused(near.run(*words.split()), sentence)
 
 
@@ -549,7 +549,7 @@ def test_a_place_that_the_machine_refuses_is_one_line_and_no_bug(near, monkeypat
 
 
 @pytest.mark.parametrize("trouble", ["KeyboardInterrupt", "MemoryError", "ImportError"])
-def test_what_ends_the_command_while_it_loads_is_no_verdict(trouble):
+def test_trouble_while_the_command_loads_exits_with_2(trouble):
     """Python would end with 1, which says "defective" here."""
     script = (
         "import sys, importlib.abc as abc\n"
@@ -570,7 +570,7 @@ def test_what_ends_the_command_while_it_loads_is_no_verdict(trouble):
     assert (done.returncode, done.stderr.splitlines()[-1][:15]) == (2, "anubis: error: ")
 
 
-def test_what_is_closed_is_not_written_to_and_costs_no_answer(desk):
+def test_closed_standard_streams_cost_no_answer(desk):
     closed = 'exec "$@" >&- 2>&- <&-'
     words = ["sh", "-c", closed, "sh", *ANUBIS, "token", "list"]
     done = subprocess.run(words, env=desk.environment, timeout=LIMIT_S, check=False)
@@ -584,9 +584,7 @@ def test_a_terminal_of_no_columns_gets_the_answer_all_the_same(near, monkeypatch
 
 
 @pytest.mark.parametrize("form", [["--json"], []])  # rich writes the second
-def test_a_reader_who_leaves_costs_neither_the_campaign_nor_its_page_nor_its_verdict(
-    desk, form, tmp_path
-):
+def test_a_reader_that_leaves_costs_neither_campaign_nor_page_nor_verdict(desk, form, tmp_path):
     fleet = desk.fleet(slow_share=0.25)
     page = tmp_path / "page.html"
     asked = ("accept", "--cluster", fleet, "--suite", desk.suite(desk.flow()), *form)
@@ -661,7 +659,7 @@ def keys_of(record: type[Any]) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("kind", sorted(configs.CLUSTERS))
-def test_whatever_stands_in_a_cluster_s_file_is_a_cluster_or_one_sentence(kind, tmp_path):
+def test_any_content_of_a_cluster_file_is_a_cluster_or_one_sentence(kind, tmp_path):
     file = tmp_path / "mine.yaml"
     for path in sorted(set(keys_of(configs.CLUSTERS[kind]))):
         if path[0] == "orchestrator" and len(path) > 1 and kind != "local":

@@ -60,7 +60,7 @@ def test_the_shipped_programs_take_one_process_and_are_asked_again_only_if_they_
     assert len(processes) == 1
 
 
-def test_whatever_changes_in_their_folder_they_are_asked_again(tmp_path, monkeypatch):
+def test_programs_are_described_anew_after_any_change_in_their_folder(tmp_path, monkeypatch):
     """A program may take its metrics from a neighbour."""
     monkeypatch.setattr(places, "shipped_folder", lambda folder: tmp_path)
     unit = tmp_path / "_unit.py"
@@ -78,7 +78,7 @@ def test_whatever_changes_in_their_folder_they_are_asked_again(tmp_path, monkeyp
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"by": 1}', "\0", '{"by": "x", "texts": {"a": "b"}}']
 )
-def test_what_was_kept_and_cannot_be_read_is_asked_again(content):
+def test_an_unreadable_cache_of_descriptions_is_made_anew(content):
     first = catalog.describe_all(SHIPPED[:2])
     places.descriptions().write_text(content)
     assert catalog.describe_all(SHIPPED[:2]) == first

@@ -304,7 +304,7 @@ class GateSite:
         return History.open(str(self.home / "history.sqlite"))
 
 
-def test_incidents_on_one_host_have_it_alone_tested_by_what_found_their_category(tmp_path, bed):
+def test_a_node_with_incidents_alone_gets_the_tests_that_find_their_category(tmp_path, bed):
     site = GateSite(tmp_path, bed)
     slow = tmp_path / "pulse.node2"
     slow.write_text("50, 51")
@@ -499,7 +499,7 @@ def test_a_host_that_is_cut_off_is_lost_within_30_s_and_the_others_complete(site
     assert bed.run(victim, ["hostname"]).stdout == f"{victim}\n"  # the host outlives its Ray
 
 
-def test_down_leaves_nothing_of_a_bed_with_rays_and_what_they_started(bed: Bed) -> None:
+def test_down_leaves_no_ray_and_none_of_its_processes(bed: Bed) -> None:
     networks = {network_of(bed, host) for host in ("driver", *bed.nodes)}
     assert len(networks) == 7
     assert len(traces(bed, networks)) > 10  # the question finds something while it is up

@@ -88,7 +88,7 @@ def test_an_incident_of_a_node_is_none_of_its_namesake_in_another_cluster(two):
     assert "incident" not in [line["type"] for line in of_south]
 
 
-def test_what_one_cluster_passed_or_was_told_proves_and_presumes_nothing_of_the_other(two):
+def test_a_pass_or_an_event_in_one_cluster_counts_in_no_other(two):
     upgraded = ("gate", "--plan", "n[1-4]", "--event", "fleet-upgraded", *two.tiny)
     assert two.ask(*upgraded, *NORTH).code == 0
     assert [gate(two, *where).lines[0]["p"] == 1 for where in (NORTH, SOUTH)] == [True, False]
@@ -98,7 +98,7 @@ def test_what_one_cluster_passed_or_was_told_proves_and_presumes_nothing_of_the_
     assert any("a defect is presumed" in sentence for sentence in third["assumed"])
 
 
-def test_where_there_are_several_clusters_a_verb_asks_which_and_every_answer_says_it(two):
+def test_with_several_clusters_a_verb_asks_for_one_and_answers_name_it(two):
     for words in (["gate", "n1", "--duration", "1h"], ["gate", "--plan", "n1", "--event", "tick"]):
         done = two.ask(*words, *two.tiny)
         assert (done.code, done.out) == (64, "")
@@ -145,7 +145,7 @@ def test_a_cluster_that_is_renamed_keeps_all_that_is_known_of_it(two):
     assert 'cluster "south" is in the history already' in taken.err
 
 
-def test_tests_on_a_cluster_that_was_not_named_are_refused_with_what_to_say(near):
+def test_tests_without_a_named_cluster_are_refused_with_the_option_to_give(near):
     tiny = ("--suite", near.suite(near.flow(repeats=1)))
     assert near.ask("accept", "--cluster", near.fleet(), *tiny).code == 0
     answered = near.ask("gate", "n1", "--duration", "1h", *tiny)
@@ -181,7 +181,7 @@ def test_a_cluster_that_was_begun_by_mistake_is_refused_or_can_be_removed_again(
     assert fleet.run("history", "check").code == 0
 
 
-def test_of_what_is_told_together_each_is_kept_or_refused_alone(fleet):
+def test_each_event_of_a_batch_is_kept_or_refused_alone(fleet):
     def told(cluster, kind, *nodes):
         event = NodeAdded(nodes=nodes) if kind == "added" else RepairDone(nodes=nodes)
         return Telling(event=event, cluster=cluster)
@@ -229,7 +229,7 @@ def test_nodes_of_one_name_in_two_clusters_are_held_at_the_same_time(history):
             north.hold(["n1"], "a third", time.time).__enter__()
 
 
-def test_one_name_at_two_addresses_is_refused_unless_somebody_chose_it(history):
+def test_one_cluster_name_at_two_addresses_is_refused_unless_it_was_chosen(history):
     assert history.clusters.enter(ray("ray", "10.0.0.1:6379"), 1.0) == ""
     with pytest.raises(StoreError, match=r'"ray" was reached by ray at 10\.0\.0\.1.*"name: ray"'):
         history.clusters.enter(ray("ray", "10.0.0.2:6379"), 2.0)
@@ -237,7 +237,7 @@ def test_one_name_at_two_addresses_is_refused_unless_somebody_chose_it(history):
     assert history.clusters.enter(ray("ray", "10.0.0.2:6379"), 4.0) == ""
 
 
-def test_what_was_told_before_a_cluster_had_a_name_becomes_that_of_the_first_with_its_nodes(
+def test_records_without_a_cluster_go_to_the_first_cluster_with_their_nodes(
     history,
 ):
     before = history.only()
@@ -304,7 +304,7 @@ def lasting(tmp_path_factory):
 
 @settings(max_examples=25)
 @given(happened=happenings)
-def test_what_happens_in_one_cluster_changes_nothing_that_is_known_of_another(lasting, happened):
+def test_events_in_one_cluster_change_nothing_known_of_another(lasting, happened):
     """A third cluster, in which the same happens as in the first, and nobody else is told of."""
     example = next(EXAMPLES)
     for number, (cluster, kind, node, at) in enumerate(happened):

@@ -52,7 +52,7 @@ def test_a_defect_counts_for_more_than_an_unknown(near):
     assert len(done.summary["unknown"]) == 1
 
 
-def test_a_policy_that_stops_early_says_what_is_not_learned(near):
+def test_a_policy_that_stops_early_names_the_benchmarks_that_are_not_learned(near):
     train = FLOW.replace('"flow"', '"train"').replace('"micro"', '"end-to-end"')
     near.program("train.sh", train)
     suite = near.suite(near.flow(repeats=1), near.flow(benchmark="train", repeats=1))
@@ -75,7 +75,7 @@ def test_there_is_no_success_without_data(near, ending):
     assert len(done.summary["unknown"]) == 1
 
 
-def test_what_does_not_apply_is_neither_healthy_nor_unknown(near):
+def test_a_benchmark_that_does_not_apply_is_neither_healthy_nor_unknown(near):
     """Exit code 3 and a reason, as the contract has it."""
     said = FLOW.replace('"not_applicable": null', '"not_applicable": "no water"')
     said = re.sub(r'"series": \[.*\]', '"series": []', said).replace(
@@ -109,7 +109,7 @@ def test_json_has_a_line_for_each_verdict_and_the_summary_last(near):
 
 @pytest.mark.long
 @pytest.mark.smoke
-def test_a_report_tells_what_the_campaign_told(desk):
+def test_a_report_repeats_the_output_of_its_campaign(desk):
     done = accept_fleet(desk, "--json", slow_share=0.125, lost_share=0.125)
     again = desk.run("report", "--json")
     assert (again.code, again.out) == (done.code, done.out)
@@ -159,7 +159,7 @@ def validation(desk: Desk) -> tuple[str, ...]:
 
 
 @pytest.mark.long
-def test_a_node_that_got_slower_is_found_by_what_was_learned_before(accepted):
+def test_a_node_that_became_slower_fails_the_earlier_criteria(accepted):
     assert accepted.run(*validation(accepted)).code == 0
 
     accepted.pace.write_text("80, 81, 79, 80")
@@ -302,13 +302,13 @@ def test_a_clusters_file_names_a_file_of_nodes_that_lies_beside_it(near, executo
     assert (read.nodes if executor == "ray" else read.fleet.nodes) == "n[1-2,7]"
 
 
-def test_planted_trouble_shows_even_where_a_suite_is_small(near):
+def test_planted_trouble_shows_even_in_a_small_suite(near):
     """The shipped programs are there as well, and not run: a fleet is not troubled in those."""
     done = accept_fleet(near, "--json", nodes="n[01-40]", slow_share=0.1)
     assert len(done.summary["defective"]) == 4
 
 
-def test_terminal_records_and_page_list_what_was_planted_and_what_of_it_was_found(near):
+def test_terminal_records_and_page_list_planted_troubles_and_which_were_found(near):
     page = near.folder / "page.html"
     fleet = {"nodes": "n[01-40]", "slow_share": 0.05, "lost_share": 0.025, "slow_by": 0.3}
     done = accept_fleet(near, "--json", "--html", str(page), **fleet)
@@ -349,7 +349,7 @@ def test_doctor_finds_this_machine_able(desk):
     assert desk.run("doctor").code == 0
 
 
-def test_doctor_says_what_is_broken_and_ends_with_two(near):
+def test_doctor_names_the_broken_part_and_exits_with_2(near):
     near.home.write_text("")
     done = near.run("doctor", "--json")
     assert done.code == 2

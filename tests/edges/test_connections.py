@@ -33,7 +33,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_shares_hold_whatever_comes_and_only_idle_connections_make_room(steps):
+def test_connection_limits_hold_in_any_order_and_only_idle_ones_make_room(steps):
     held = Connections(SMALL, clock=lambda: 0.0)
     there: dict[int, str] = {}
     busy: set[int] = set()
@@ -73,7 +73,7 @@ def test_shares_hold_whatever_comes_and_only_idle_connections_make_room(steps):
         assert all(strangers.count(owner) <= SMALL.of_stranger for owner in strangers)
 
 
-def test_the_one_that_goes_is_idle_and_of_whoever_has_most():
+def test_the_dropped_connection_is_idle_and_of_the_address_with_most():
     held = Connections(replace(SMALL, of_strangers=4))
     for connection, address in enumerate(("10.0.0.2", "10.0.0.3", "10.0.0.3", "10.0.0.4")):
         assert held.admit(connection, address) == (True, None)
@@ -101,7 +101,7 @@ def test_a_token_is_remembered_for_an_hour():
     assert held.admit(1, "10.0.0.2") == (False, None)
 
 
-def test_a_whole_network_of_ipv6_is_one_owner_and_a_mapped_address_is_what_it_maps():
+def test_a_network_of_ipv6_is_one_owner_and_a_mapped_address_is_its_target():
     assert owner_of("2001:db8:0:1::7") == owner_of("2001:db8:0:1:ffff::1%eth0")
     assert owner_of("2001:db8:0:1::7") != owner_of("2001:db8:0:2::7")
     assert owner_of("::ffff:10.0.0.2") == owner_of("10.0.0.2") != owner_of("10.0.0.3")
@@ -110,7 +110,7 @@ def test_a_whole_network_of_ipv6_is_one_owner_and_a_mapped_address_is_what_it_ma
     assert not held.admit("x", "::2")[0]
 
 
-def test_what_is_no_network_is_refused_in_a_sentence():
+def test_an_invalid_network_is_refused_in_a_sentence():
     with pytest.raises(UsageError, match="expected an address or a network"):
         ServiceSettings(trusted=("10.1.0.0/99",))
 
@@ -184,7 +184,7 @@ def test_readers_are_served_however_many_silent_sockets_there_are(crowded):
     assert len(held) <= held.limits.most
 
 
-def test_whoever_is_turned_away_hears_why():
+def test_a_refused_connection_gets_the_reason():
     with (
         listening(ConnectionLimits(of_strangers=0, trusted=())) as (port, _),
         connect(port, "127.0.0.2") as line,

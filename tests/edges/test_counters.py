@@ -96,7 +96,7 @@ def test_ports_that_did_not_answer_are_unknown():
     assert "2 queries failed" in unnamed.sentence
 
 
-def test_what_did_not_answer_before_is_not_said_to_have_risen():
+def test_a_port_without_an_earlier_reading_has_no_rise():
     later = parse(SAID.replace("leaf-0-5", "leaf-0-7"), "it")
     rises = compare(parse(f"{CLEAN}\n{FAILED}", "it"), later, 60)
     assert [(each.name, each.port) for each in rises.counts] == [
@@ -142,7 +142,7 @@ def show(near: Desk, *words: str) -> Done:
     return near.run("scan", "--draw", "--topology", str(file), *words)
 
 
-def test_one_reading_is_told_and_a_rise_between_two_is_judged(near):
+def test_one_reading_is_reported_and_a_rise_between_two_is_judged(near):
     before = str(near.write("before", f"{LEAF.format(7, 7)}\n{CLEAN}"))
     after = str(near.write("after", f"{LEAF.format(8, 8)}\n{CLEAN}"))
     told = show(near, "--counters", before)
@@ -254,9 +254,7 @@ def test_a_leaf_that_lost_nine_of_16_uplinks_is_shown_as_degraded(fabric, near):
     fabric.settle()
 
 
-def test_a_scan_of_a_fabric_tells_lost_uplinks_and_errors_beside_its_verdict(
-    fabric, near, tmp_path
-):
+def test_a_scan_reports_lost_uplinks_and_errors_beside_its_verdict(fabric, near, tmp_path):
     """The real tools write what they read; the pairs are measured on a simulated fleet there."""
     nodes = [nic.node for nic in WHOLE.fabric().nics][:64]
     fleet = near.fleet(nodes=",".join(nodes), faults=["slow node"], seed=4)

@@ -160,7 +160,7 @@ SEEN = (  # by a campaign of damage to all 215 cells, each zeroed and changed by
 )
 
 
-def test_whatever_is_damaged_no_answer_is_better_for_it(lived: Lived) -> None:
+def test_damage_in_any_cell_never_improves_an_answer(lived: Lived) -> None:
     """It is the same, or one sentence refuses it. A gate, whose answer moves with the time of day,
     lets no job begin that it held up."""
     assert lived.right["gate"].code == 1

@@ -63,7 +63,7 @@ def criteria_in(desk: Desk, folder: str) -> list[dict[str, object]]:
 # --- show ----------------------------------------------------------------------------------
 
 
-def test_show_tells_what_accept_has_learned_here(near):
+def test_criteria_show_lists_the_criteria_that_accept_learned(near):
     accept(near, slow_share=0.125)
     done = near.run("criteria", "show", "--json")
     (line,) = done.lines
@@ -139,7 +139,7 @@ def test_show_without_anything_learned_says_how_to_learn(near):
 # --- diff ----------------------------------------------------------------------------------
 
 
-def test_equal_criteria_change_nothing_and_nobody(near):
+def test_equal_criteria_change_no_verdict(near):
     accept(near)
     file = str(learned(near))
     done = near.run("criteria", "diff", file, file)
@@ -203,7 +203,7 @@ def test_the_campaign_that_is_judged_can_be_chosen(near):
     assert (node["before"], node["after"]) == ("defective", "healthy")
 
 
-def test_a_refusal_that_came_makes_everybody_unknown(near):
+def test_a_newly_refused_criterion_makes_all_nodes_unknown(near):
     accept(near)
     refusing = changed(near, "refusing.json", refusal="not repeatable enough")
     done = near.run("criteria", "diff", str(learned(near)), refusing)
@@ -213,7 +213,7 @@ def test_a_refusal_that_came_makes_everybody_unknown(near):
     assert f"the verdicts of {NODES} nodes" in done.out
 
 
-def test_criteria_can_be_compared_where_nothing_was_ever_run(near):
+def test_criteria_can_be_compared_without_any_campaign(near):
     accept(near)
     other = changed(near, "other.json", units=9)
     near.history.unlink()
@@ -223,7 +223,7 @@ def test_criteria_can_be_compared_where_nothing_was_ever_run(near):
 
 
 @pytest.mark.parametrize("words", [("absent.json",), ("--campaign", "nope")])
-def test_what_cannot_be_compared_is_an_error_and_no_difference(near, words):
+def test_files_that_cannot_be_compared_are_an_error_and_no_difference(near, words):
     accept(near)
     file = str(learned(near))
     paths = (file,) if words[0] == "absent.json" else (file, file)
@@ -236,7 +236,7 @@ def test_what_cannot_be_compared_is_an_error_and_no_difference(near, words):
 # --- learning from many --------------------------------------------------------------------
 
 
-def test_since_pools_what_each_device_measured_in_all_campaigns_of_the_suite(near):
+def test_since_pools_measurements_of_all_campaigns_of_the_suite(near):
     accept(near, seed=1)
     accept(near, seed=2)
     near.ask("accept", "--suite", near.suite(near.flow(), name="other.yaml"))
@@ -251,7 +251,7 @@ def test_since_pools_what_each_device_measured_in_all_campaigns_of_the_suite(nea
     assert len(pooled["reference"]) == 3 * SAMPLES
 
 
-def test_since_leaves_out_what_began_before_and_what_the_suite_no_longer_runs(near):
+def test_since_leaves_out_earlier_campaigns_and_former_entries_of_the_suite(near):
     accept(near, sku="old", nodes="m[1-8]")
     with closing(sqlite3.connect(near.history)) as raw, raw:
         raw.execute("UPDATE campaigns SET created_at = 1.7e9")  # 2023
@@ -280,7 +280,7 @@ def test_since_leaves_out_what_began_before_and_what_the_suite_no_longer_runs(ne
     assert only["parameters"] == {"pace": str(near.pace)}
 
 
-def test_what_nodes_measured_when_they_were_of_another_sku_is_left_out(near):
+def test_measurements_under_another_sku_are_left_out(near):
     accept(near, sku="before")
     accept(near, sku="now")
     done = near.run("criteria", "learn", "--since", "2023-01-01", "--out", "now")
@@ -330,7 +330,7 @@ def test_an_excluded_node_teaches_nothing(near):
         (("--exclude", "n[1-8]"), "nothing to learn from without the excluded nodes"),
     ],
 )
-def test_what_cannot_be_learned_from_is_one_clear_error(near, words, said):
+def test_impossible_sources_of_learning_are_one_clear_error(near, words, said):
     accept(near)
     done = near.run("criteria", "learn", "--out", "none", *words)
     assert done.code in NO_VERDICT
@@ -364,7 +364,7 @@ def test_learning_sets_out_from_the_criteria_of_before(near):
 # --- where they lie ------------------------------------------------------------------------
 
 
-def test_what_another_suite_teaches_replaces_nothing(near):
+def test_criteria_of_another_suite_replace_none(near):
     accept(near)
     assert near.run("criteria", "learn", "--out", "all").code == 0
     other = near.suite(near.flow(parameters={"pace": "another"}, repeats=1), name="other.yaml")
@@ -416,7 +416,7 @@ def test_criteria_for_other_kinds_of_nodes_are_not_enough_to_begin(near):
     assert "anubis accept --suite quick" in " ".join(done.err.split())
 
 
-def test_shipped_criteria_are_byte_for_byte_what_the_simulated_fleet_teaches(
+def test_shipped_criteria_are_learned_byte_for_byte_from_the_simulated_fleet(
     tmp_path, monkeypatch, told
 ):
     """The short suite for the bytes; of the long one the next test sees that nothing is absent."""
@@ -545,7 +545,7 @@ rules = st.lists(
 
 
 @given(rules, rules, st.sampled_from(["", "retries: 2\n", "\n# more\nretries: 2\n"]))
-def test_a_policys_text_with_other_alphas_says_what_it_should_and_keeps_the_rest(old, new, after):
+def test_new_alphas_in_the_text_of_a_policy_keep_all_other_lines(old, new, after):
     text = "# ours\nalpha: 0.9  # as all\n"
     text += "alphas: # few\n" + "\n".join(map(line_of, old)) + "\n" if old else ""
     changed = add_alphas(text + after, new)

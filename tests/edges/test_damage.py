@@ -200,7 +200,7 @@ def test_samples_that_were_changed_are_refused_with_the_campaign_the_node_and_th
         ("UPDATE campaigns SET id = 'c2'", 'campaign "c2"'),
     ],
 )
-def test_whatever_a_verdict_follows_from_is_refused_once_it_was_changed(file, statement, thing):
+def test_a_changed_cell_behind_a_verdict_is_refused(file, statement, thing):
     change(file, statement)
     with pytest.raises(StoreError, match=thing) as error:
         read_all(file)
@@ -300,7 +300,7 @@ TOLD = ("incidents", "watches", "attributes", "repairs", "jobs", "event_records"
 
 
 @pytest.mark.parametrize("table", TOLD)
-def test_a_row_of_what_happened_is_refused_when_it_is_changed_gone_or_there_twice(lived, table):
+def test_a_changed_missing_or_doubled_row_of_the_past_is_refused(lived, table):
     read_of_nodes(lived)
     good = lived.read_bytes()
     column = {"jobs": "started_at", "event_records": "at", "watches": "since", "attributes": "rack"}
@@ -329,7 +329,7 @@ def test_a_row_of_what_happened_is_refused_when_it_is_changed_gone_or_there_twic
         lived.write_bytes(good)
 
 
-def test_what_is_told_meanwhile_does_not_bless_a_row_that_is_gone(lived):
+def test_new_rows_do_not_hide_a_missing_one(lived):
     change(lived, "DELETE FROM incidents WHERE node = 'n1'", "DELETE FROM event_records")
     with History.open(str(lived)) as history:
         part = history.cluster("c")
@@ -423,7 +423,7 @@ def take_turn(file: Path, *events: KeptEvent) -> list[LifeAction]:
         return keeping.newest_actions()
 
 
-def test_a_node_whose_life_is_damaged_has_to_prove_itself_and_a_person_is_told(kept):
+def test_a_node_with_a_damaged_life_has_to_prove_itself_and_a_person_is_notified(kept):
     change(kept, "UPDATE lives SET document = replace(document, 'n1', 'n2') WHERE node = 'n1'")
     with History.open(str(kept)) as history:
         assert history.examine().damages == ('a row of lives of cluster "c" is damaged',)
@@ -447,7 +447,7 @@ def test_an_action_that_is_damaged_is_not_carried_out_and_asked_for_again(kept):
             pass
 
 
-def test_where_the_keeper_s_breakers_are_damaged_no_node_is_taken_out_until_a_person_says_so(kept):
+def test_with_damaged_breakers_no_node_is_taken_out_until_a_person_allows_it(kept):
     change(kept, "UPDATE keepers SET breakers = replace(breakers, '{}', '{ }')")
     with History.open(str(kept)) as history:
         keeping = history.cluster("c").keeping
@@ -490,9 +490,7 @@ def unknown(done) -> dict[str, set[str]]:
         "UPDATE executions SET ended = 'skipped' WHERE step = '0.0.1/gemm/n3'",
     ],
 )
-def test_what_is_damaged_is_left_out_where_that_is_asked_for_and_its_node_is_unknown(
-    accepted, statement
-):
+def test_damaged_rows_are_left_out_on_request_and_their_nodes_are_unknown(accepted, statement):
     change(accepted.history, statement)
     for verb in ("report", "judge", "learn"):
         refused = accepted.run(verb)
@@ -520,7 +518,7 @@ def test_without_damage_the_option_changes_nothing(accepted):
         assert (plain.code, plain.out) == (leaving_out.code, leaving_out.out) == (0, plain.out)
 
 
-def test_whose_row_it_was_has_to_be_sure_before_it_is_left_out(accepted):
+def test_a_damaged_row_of_unclear_ownership_is_not_left_out(accepted):
     of_n4 = "(SELECT participants FROM executions WHERE step = '0.0.1/gemm/n4')"
     for cell in (f"participants = {of_n4}", "step = '0.0.7/gemm/n3'", "parameters = '{}'"):
         statement = f"UPDATE executions SET {cell} WHERE step = '0.0.1/gemm/n3'"
@@ -536,7 +534,7 @@ def test_whose_row_it_was_has_to_be_sure_before_it_is_left_out(accepted):
     assert "47 rows of executions are there, expected 48" in done.err
 
 
-def test_a_node_that_was_found_bad_stays_bad_without_what_is_damaged(near):
+def test_a_bad_node_stays_bad_without_the_damaged_rows(near):
     suite = near.suite({"benchmark": "gemm"}, {"benchmark": "memory_bandwidth"})
     done = near.run("accept", "--cluster", near.fleet(slow_share=0.2), "--suite", suite, "--json")
     bad = done.summary["defective"]

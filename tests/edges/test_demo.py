@@ -37,7 +37,7 @@ def test_the_diagnosis_names_the_rank_that_stopped_and_its_node(near, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["full", "file"])
-def test_what_is_no_demonstration_is_never_removed(near, name):
+def test_demo_never_removes_a_folder_that_is_no_demonstration(near, name):
     (near.folder / "full").mkdir()
     near.write("full/mine.txt", "work")
     near.write("file", "work")

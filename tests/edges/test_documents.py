@@ -127,7 +127,7 @@ def refused(document: object, *words: str) -> None:
     assert not set(words) - set(re.findall(r"\w+", event.reason)), event.reason
 
 
-def test_a_document_that_tells_the_truth_is_taken():
+def test_a_correct_document_is_accepted():
     for stated in ({}, {"size": 4}, {"size": 4.0, "share": 1}, STATED):
         assert isinstance(heard({**DOCUMENT, "parameters": stated}), Measured)
     whole = changed(DOCUMENT, ("series", 0), {**DOCUMENT["series"][0], "unit": "m/s"})
@@ -156,7 +156,7 @@ def test_times_that_cannot_be_are_refused(key):
         refused({**DOCUMENT, key: value}, key, "seconds")
 
 
-def test_a_key_that_is_written_twice_is_refused_wherever_it_stands():
+def test_a_key_written_twice_is_refused_at_any_depth():
     text = json.dumps(DOCUMENT)
     for key, again in (
         ("version", "2"),
@@ -168,7 +168,7 @@ def test_a_key_that_is_written_twice_is_refused_wherever_it_stands():
         refused(doubled, key, "twice")
 
 
-def test_a_text_of_15_mib_is_refused_wherever_it_stands():
+def test_a_text_of_15_mib_is_refused_in_any_field():
     refused(changed(DOCUMENT, ("environment", "driver"), "x" * (15 << 20)), "environment")
     long = "x" * 20_000
     for path in places(DOCUMENT):
@@ -185,7 +185,7 @@ def test_a_document_that_measured_and_does_not_apply_is_refused():
     refused({**DOCUMENT, "not_applicable": "no GPU"}, "not_applicable", "series")
 
 
-def test_what_only_gpus_do_was_measured_on_no_cpu():
+def test_metrics_of_gpus_on_a_cpu_are_refused():
     needy = replace(SPEC, needs=Needs(gpu=True))
     with pytest.raises(ContractError, match='"speed" is of cpu, and flow measures GPUs'):
         parse_result(json.dumps(DOCUMENT), needy)
@@ -317,20 +317,20 @@ def test_of_a_group_the_node_with_the_stuck_process_is_lost():
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(places(DOCUMENT)), HOSTILE)
-def test_whatever_stands_in_a_document_the_step_ends_and_can_be_kept(path, value):
+def test_a_step_ends_and_can_be_stored_with_any_value_in_its_document(path, value):
     document = changed(DOCUMENT, path, value)
     kept(heard(document))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(REPORT)), HOSTILE)
-def test_whatever_stands_in_a_report_the_step_ends_and_can_be_kept(name, value):
+def test_a_step_ends_and_can_be_stored_with_any_value_in_its_report(name, value):
     kept(heard(DOCUMENT, **{name: value}))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 400))
-def test_whatever_bytes_a_report_is_made_of_the_step_ends(data, at):
+def test_a_step_ends_with_any_bytes_in_its_report(data, at):
     report = json.dumps(REPORT).encode()
     spoilt = report[:at] + data + report[at + len(data) :]
     launch = Launch(step=STEP, attempt=1)
@@ -345,7 +345,7 @@ def test_lists_that_nest_too_deep_are_a_sentence_at_any_depth():
 
 
 @pytest.mark.parametrize(("name", "kind"), [("failed", Failed), ("silent", TimedOut)])
-def test_a_device_that_left_nothing_is_named_and_what_the_others_measured_stands(name, kind):
+def test_a_device_without_results_is_named_and_those_of_others_are_kept(name, kind):
     devices = {f"{name}_devices": {"cuda:3": "no answer within 55 s"}}
     event = heard({**DOCUMENT, "environment": devices})
     assert type(event) is kind

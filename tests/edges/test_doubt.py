@@ -129,7 +129,7 @@ def site(accepted, tmp_path, monkeypatch, told):
     return accepted.copied(tmp_path / "home", monkeypatch)
 
 
-def test_while_a_clock_is_in_doubt_all_doors_give_the_same_reason_and_say_what_to_do(site):
+def test_while_a_clock_is_in_doubt_all_doors_give_the_same_reason_and_remedy(site):
     site.off_s = 365 * DAY_S
     doubt = site.keep(**PROPOSED).doubt
     assert " is in doubt: the wall clock moved 365 days ahead" in doubt
@@ -152,7 +152,7 @@ def test_while_a_clock_is_in_doubt_all_doors_give_the_same_reason_and_say_what_t
     assert (view.judgement, view.doubt) == (Judgement.HEALTHY, "")
 
 
-def test_what_another_machine_tells_as_of_tomorrow_is_tested_once_and_not_in_each_turn(site):
+def test_an_event_dated_tomorrow_by_another_machine_causes_one_test(site):
     ahead = site.caller_on("one that is ahead", DAY_S)
     some, before = ("n1", "n2", "n3", "n5"), count_tests(site)
     site.tell(RepairBegun(nodes=("n5",)))
@@ -187,7 +187,7 @@ def test_an_alert_that_began_now_is_taken_while_the_clock_is_behind(site):
     assert site.keep(**ACT).lives["n1"].out_reason[0] == "INCIDENT"
 
 
-def test_an_alert_is_over_when_its_monitor_says_so_whatever_its_clock_says(site):
+def test_an_alert_ends_if_its_monitor_ends_it_on_any_clock(site):
     """As it begins and as it ends, it is ahead, right or behind. An end to come is believed."""
     ways = [(a, b) for a, b in product((30 * DAY_S, 0.0, -30 * DAY_S), repeat=2) if b <= max(a, 0)]
     acting = {**ACT, "out_of_fleet": 1.0, "out_of_sku": 1.0}
@@ -246,7 +246,7 @@ def test_a_clock_that_is_set_right_within_a_campaign_leaves_it_its_nodes(site, o
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(5, marks=pytest.mark.long)])
-def test_a_doubt_leaves_nothing_behind_but_what_was_tested_once_in_addition(
+def test_a_doubt_about_the_clock_costs_only_additional_tests(
     accepted, seed, tmp_path, monkeypatch, told
 ):
     monkeypatch.setattr(catalog, "describe_all", told)

@@ -39,7 +39,7 @@ def crc(name, value):
     return Count(guid="", name=name, port="1", counter="rx_crc_errors_phy", value=value)
 
 
-def test_ethtool_of_many_hosts_is_read_without_what_is_mere_load(near):
+def test_ethtool_of_many_hosts_is_read_without_load_counters(near):
     found = read(near, PDSH)
     assert found.findings == ()
     assert [count.value for count in found.counts] == [0, 12, 4711, 0, 0, 0]
@@ -53,12 +53,12 @@ def test_one_host_without_a_prefix_stands_before_its_device(near):
     assert crc("n1 eth0", 12) in read(near, text).counts
 
 
-def test_ethtool_that_names_no_host_is_refused_with_what_to_do(near):
+def test_ethtool_output_without_a_host_is_refused_with_the_way_out(near):
     with pytest.raises(TopologyError, match='"node001 eth0"'):
         read(near, "NIC statistics:\n     rx_crc_errors_phy: 12\n")
 
 
-def test_what_rose_between_two_readings_is_known_for_ports_that_stand_in_both(near):
+def test_rises_are_known_for_ports_that_are_in_both_readings(near):
     before, after = read(near, PDSH), read(near, PDSH.replace("phy: 12", "phy: 40"))
     rose, *still = compare(before, after, 60).counts
     assert rose == crc("n1 eth0", 28)
@@ -94,7 +94,7 @@ def test_a_table_is_read_by_its_header_and_a_wrong_line_is_named(near):
 
 
 @pytest.mark.long
-def test_a_port_that_counts_errors_names_its_uplink_where_no_flow_could(near):
+def test_an_error_counter_names_the_uplink_that_flows_alone_cannot(near):
     cluster = near.fleet(nodes="node[00001-00012]", faults=["lossy uplink"], seed=3)
     topology = str(near.write("fabric.txt", ibnetdiscover_of(TREE)))
     words = ("scan", "--cluster", cluster, "--topology", topology, "--full", "--json")

@@ -160,7 +160,7 @@ def _give_up(*_: object) -> None:
 
 
 @pytest.mark.parametrize("trouble", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_what_ends_a_writer_leaves_the_earlier_file_and_nothing_beside_it(tmp_path: Path, trouble):
+def test_an_interrupted_writer_leaves_the_earlier_file_and_no_other(tmp_path: Path, trouble):
     file = tmp_path / "page.html"
     file.write_text("earlier")
     file.chmod(0o644)
@@ -181,7 +181,7 @@ def _write_half(file: Path, trouble: BaseException) -> None:
         raise trouble
 
 
-def test_a_link_that_somebody_planted_beside_a_file_is_not_followed(tmp_path: Path):
+def test_a_link_planted_beside_a_file_is_not_followed(tmp_path: Path):
     victim, file = tmp_path / "victim", tmp_path / "file"
     victim.write_text("mine")
     (tmp_path / ".file.new").symlink_to(victim)

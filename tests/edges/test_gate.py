@@ -127,7 +127,7 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
     assert (failed.code, failed.summary["defective"]) == (1, [fit.node])
 
 
-def test_the_first_gate_of_a_machine_has_it_teach_what_is_normal_and_answers(near):
+def test_the_first_gate_of_a_machine_learns_what_is_normal_and_answers(near):
     """Nobody has to know that criteria come first."""
     done, node = first_gate(near), this_machine().name
     answer = f"go: {node} (cluster {node}), compared with its own repeats only"
@@ -137,7 +137,7 @@ def test_the_first_gate_of_a_machine_has_it_teach_what_is_normal_and_answers(nea
     assert (again.code, again.summary["answer"], again.verdicts) == (0, "go", [])
 
 
-def test_a_machine_that_swings_is_told_the_way_on_and_goes_it(near):
+def test_an_unsteady_machine_is_shown_a_policy_with_wider_limits_which_works(near):
     near.program("flow.sh", SWAY)
     done = first_gate(near)
     assert done.code == 2
@@ -149,7 +149,7 @@ def test_a_machine_that_swings_is_told_the_way_on_and_goes_it(near):
     assert "no criteria exist for such nodes yet" in done.err
 
 
-def test_a_machine_whose_answers_are_always_wrong_is_never_its_own_normal(near):
+def test_wrong_answers_never_become_the_normal_of_a_machine(near):
     near.program("flow.sh", WRONG)
     near.pace.write_text("0.5, 0.5, 0.5\n")
     done = first_gate(near, "--why")
@@ -158,12 +158,12 @@ def test_a_machine_whose_answers_are_always_wrong_is_never_its_own_normal(near):
     assert "a single wrong answer makes it 0.5" in " ".join(done.out.split())
 
 
-def test_a_gate_with_a_budget_does_not_run_what_was_not_asked_for(near):
+def test_a_gate_with_a_budget_does_not_learn_by_itself(near):
     done = first_gate(near, "--budget", "1h")
     assert (done.code, "no criteria for" in done.err) == (2, True)
 
 
-def test_a_gate_that_may_not_test_runs_nothing_and_says_what_would_have_to_run(fit):
+def test_a_gate_that_may_not_test_runs_nothing_and_lists_the_tests_needed(fit):
     with History.open(str(fit.history)) as history:
         history.only().incidents.add(just_now(fit.node, "gpu"))
         before = history.campaigns.newest(9)
@@ -177,7 +177,7 @@ def test_a_gate_that_may_not_test_runs_nothing_and_says_what_would_have_to_run(f
     assert gate(fit, "--no-tests").lines[-1]["answer"] == "go"
 
 
-def test_a_no_go_names_each_node_once_with_what_is_known_of_it(fit):
+def test_a_no_go_names_each_node_once_with_its_reason(fit):
     words = ("--duration", "24h", "--suite", fit.two)
     with History.open(str(fit.history)) as history:
         history.only().incidents.add(just_now(fit.node, "network"))
@@ -229,7 +229,7 @@ def test_a_fleet_that_was_validated_just_now_may_start_and_nothing_runs(fleet):
     assert ran(fleet) == before
 
 
-def test_where_no_test_is_worth_its_time_the_policy_answers_and_the_risk_is_told(fleet):
+def test_if_no_test_is_worth_its_time_the_policy_decides_and_the_risk_is_stated(fleet):
     never = {"summary": "none is bearable", "selection": {"p0": 0, "above_p0": "go"}}
     before = ran(fleet)
     go = gate_fleet(fleet, "--policy", str(fleet.write("go.yaml", never)), "--json")
@@ -254,7 +254,7 @@ def test_where_no_test_is_worth_its_time_the_policy_answers_and_the_risk_is_told
     assert ran(fleet) == before + 16
 
 
-def test_a_node_whose_incident_is_open_is_never_go_and_nothing_runs_on_it(fleet):
+def test_a_node_with_an_open_incident_is_never_go_and_gets_no_test(fleet):
     rows = "node,category,start,end\nn3,gpu,2026-03-01,\nn4,fan,2026-03-01,2099-01-01\n"
     done = fleet.run("history", "import", "incidents", str(fleet.write("open.csv", rows)))
     assert (done.code, done.err.count("the node is down until")) == (0, 2)
@@ -270,7 +270,7 @@ def test_a_node_whose_incident_is_open_is_never_go_and_nothing_runs_on_it(fleet)
     assert (swept.code, swept.lines[0]["tests"], ran(fleet)) == (0, [], before)
 
 
-def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_category(fleet):
+def test_after_three_incidents_only_that_node_gets_the_tests_of_their_category(fleet):
     node = "n3" if fleet.ill != "n3" else "n4"
     import_incidents(fleet, just_now(node, "network", count=3))
     before = ran(fleet)
@@ -292,7 +292,7 @@ def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_catego
     assert ran(fleet) == before + 1
 
 
-def test_of_one_known_defect_nobody_knows_that_its_finder_finds_all(fleet):
+def test_one_known_defect_does_not_make_its_finder_sufficient(fleet):
     node = "n3" if fleet.ill != "n3" else "n4"
     import_incidents(fleet, just_now(node, "network", count=3))
     decision = gate_fleet(fleet, "--json").lines[0]
@@ -393,9 +393,7 @@ COUNTED = FLOW.replace(
 
 
 @pytest.mark.parametrize(("passed", "asked", "action"), [(20, 5, "skip"), (5, 20, "validate")])
-def test_what_was_passed_with_more_samples_counts_for_fewer_and_not_the_other_way_round(
-    near, passed, asked, action
-):
+def test_a_pass_with_more_samples_counts_for_fewer_and_not_the_reverse(near, passed, asked, action):
     near.program("flow.sh", COUNTED)
 
     def suite(samples):
@@ -462,7 +460,7 @@ def test_neither_a_partner_is_blamed_for_the_tested_node_nor_this_for_its_partne
     assert gate_apart(suspect, "n[1-4]").summary["defective"] == blamed
 
 
-def test_where_too_few_are_proven_it_is_said_what_stays_unknown(suspect):
+def test_too_few_proven_partners_are_stated_with_what_stays_unknown(suspect):
     with History.open(str(suspect.history)) as history:
         history.only().incidents.add([*just_now("n2", "network"), *just_now("n3", "network")])
     decision = gate_apart(suspect, "n[1-4]").lines[0]
@@ -514,7 +512,7 @@ def test_a_crash_that_the_other_nodes_do_not_have_is_a_defect_that_its_program_f
     assert past.standing.unfit.keys() == set(done.summary["defective"])
 
 
-def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_well(fleet):
+def test_a_budget_too_small_for_the_risk_is_not_go_even_if_all_tests_pass(fleet):
     node = "n3" if fleet.ill != "n3" else "n4"
     import_incidents(fleet, just_now(node, "network", count=3))
     before = ran(fleet)
@@ -581,7 +579,7 @@ def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_w
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(near, words, complaint):
+def test_options_that_make_no_sense_are_refused_in_one_line(near, words, complaint):
     done = near.run(*words)
     assert done.code == 64
     assert done.out == ""
@@ -589,7 +587,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(near, words, complaint):
     assert len(done.err.splitlines()) == 1
 
 
-def test_a_sweep_keeps_within_its_budget_and_leaves_who_is_at_work_or_out_of_service(near):
+def test_a_sweep_keeps_its_budget_and_spares_busy_and_broken_nodes(near):
     suite, fleet = near.suite(near.flow(repeats=1)), near.fleet()
     assert near.ask("accept", "--cluster", fleet, "--suite", suite).code == 0
     with History.open(str(near.history)) as history:
@@ -708,13 +706,13 @@ def test_a_node_that_owes_an_answer_is_named_once_beside_one_that_is_out(owing):
     assert done.summary["why"].count(owing.lost) == 1, done.summary["why"]
 
 
-def test_a_gate_first_lets_a_node_answer_what_it_owes(owing):
+def test_a_gate_first_runs_the_tests_that_a_node_owes(owing):
     where = ("--cluster", owing.well, "--suite", owing.two)
     done = owing.ask("gate", owing.lost, "--duration", "1m", *where, "--json")
     assert (done.code, done.summary["answer"], done.summary["owing"]) == (0, "go", {})
 
 
-def test_a_gate_whose_suite_lacks_what_is_owed_runs_nothing_and_says_so(owing):
+def test_a_gate_whose_suite_lacks_the_owed_test_runs_nothing_with_the_reason(owing):
     where = ("--cluster", owing.well, "--suite", owing.third)
     before = ran(owing)
     done = owing.ask("gate", owing.lost, "--duration", "24h", *where)
@@ -725,7 +723,7 @@ def test_a_gate_whose_suite_lacks_what_is_owed_runs_nothing_and_says_so(owing):
     assert "unknown still: " in swept.out
 
 
-def test_a_node_that_nobody_knows_does_not_hide_a_no_go(fleet):
+def test_an_unknown_node_does_not_hide_a_no_go(fleet):
     """A prolog that takes what is refused for unknown may let the job begin."""
     fleet.write("open.csv", "node,category,start,end\nn3,gpu,2026-03-01T10:00,\n")
     fleet.run("history", "import", "incidents", "open.csv")

@@ -59,7 +59,7 @@ def pid_in(file: Path) -> int:
     return int(file.read_text())
 
 
-def test_it_tells_how_the_program_ended_and_what_it_said() -> None:
+def test_the_outcome_has_the_end_of_the_program_and_its_output() -> None:
     outcome = outcome_of(
         start("sh", "-c", 'echo "$GREETING"; echo alas >&2; exit 5', env={"GREETING": "hello"})
     )
@@ -69,7 +69,7 @@ def test_it_tells_how_the_program_ended_and_what_it_said() -> None:
     assert outcome["started_at"] == pytest.approx(time.time(), abs=60)
 
 
-def test_what_it_says_last_is_kept_to_the_last_byte() -> None:
+def test_the_last_output_of_a_program_is_kept_to_the_last_byte() -> None:
     outcome = outcome_of(start(*python("import os; os.write(1, b'x' * 60000); os._exit(0)")))
     assert outcome["stdout"] == "x" * 60000
 
@@ -176,7 +176,7 @@ STOPS = "import signal\npid = os.getppid(); os.kill(pid, signal.SIGSTOP)\n"
 STOPS_THE_FRONT_TOO = f"{STOPS}os.kill({PARENT_OF}, signal.SIGSTOP); os.kill(pid, 19)\n"
 
 
-def test_what_a_program_left_behind_does_not_outlive_a_guardian_that_it_killed(
+def test_a_daemon_does_not_outlive_the_guardian_that_its_program_killed(
     tmp_path: Path,
 ) -> None:
     kills = f"{LEAVES_A_DAEMON}\nimport signal\nos.kill(os.getppid(), signal.SIGKILL)"
@@ -213,7 +213,7 @@ def test_a_front_that_was_stopped_as_well_is_ended_with_all_below(tmp_path: Path
     assert not alive(daemon)
 
 
-def test_what_cannot_be_killed_is_reported_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_process_that_cannot_be_killed_is_reported_and_not_awaited(tmp_path: Path) -> None:
     powerless = SOURCE.replace("signal_all(signal.SIGKILL)", "pass").replace(
         "KILL_PATIENCE_S = 5.0", "KILL_PATIENCE_S = 0.1"
     )

@@ -30,7 +30,7 @@ def started_by(unit: str) -> list[str]:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-def test_a_unit_starts_what_its_verb_takes(unit):
+def test_a_unit_starts_a_verb_with_options_that_exist(unit):
     program, verb, *words = started_by(unit.read_text())
     assert program == "/opt/anubis/bin/anubis"
     typer.main.get_command(app).commands[verb].make_context(verb, words)

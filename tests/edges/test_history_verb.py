@@ -46,7 +46,7 @@ def lived(near):
     return near
 
 
-def test_the_time_line_of_a_node_has_what_happened_to_it_the_latest_last(lived):
+def test_the_timeline_of_a_node_lists_its_events_with_the_latest_last(lived):
     lines = lived.run("history", "show", "n1", "--json").lines
     assert [line["type"] for line in lines] == ["incident", "repair", "validation", "decision"]
     assert [line["at"] for line in lines] == sorted(line["at"] for line in lines)
@@ -85,7 +85,7 @@ def test_decisions_are_shown_with_their_reasons_the_latest_first(lived):
     )
 
 
-def test_table_records_and_page_agree_on_what_each_benchmark_has_found(near):
+def test_table_records_and_page_agree_on_the_findings_of_each_benchmark(near):
     near.program(
         "other.sh",
         FLOW.replace('"name": "flow"', '"name": "other"').replace(
@@ -133,7 +133,7 @@ def test_an_import_is_listed_and_taken_back_by_its_number(near):
     assert again.err.endswith("import 2 is not in the history; known: 1\n")
 
 
-def test_an_end_that_only_a_forgotten_import_told_is_not_known_again(near):
+def test_an_end_known_only_from_a_forgotten_import_is_open_again(near):
     import_file(near, "day.csv", DAY)
     import_file(near, "next.csv", "host,cause,from,to\nn9,gpu,2026-03-02,2026-03-03\n")
     done = near.run("history", "forget", "--import", "2")
@@ -166,7 +166,7 @@ def test_a_terminal_shows_six_lines_of_an_answer_and_a_pipe_all(monkeypatch, cap
     assert capsys.readouterr().out == "go\nin words\n"
 
 
-def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
+def test_a_forgotten_import_has_no_influence_on_decisions(lived):
     import_file(lived, "wrong.csv", f"host,cause,from,to\nn1,psu,{datetime.now(UTC)},\n")
     words = ("gate", "--plan", "n1", "--event", "tick", "--suite", lived.where[-1], "--json")
     assert lived.ask(*words).lines[0]["nodes"] == []
@@ -200,19 +200,19 @@ def test_an_empty_list_is_no_error(near, verb, sentence, form):
         (["decisions", "--last", "0"], "--last"),
     ],
 )
-def test_where_there_is_nothing_one_line_says_so(near, words, told):
+def test_an_empty_history_is_stated_in_one_line(near, words, told):
     done = near.run("history", *words)
     assert (done.code, done.out, len(done.err.splitlines())) == (64, "", 1)
     assert told in done.err
 
 
-def test_incidents_that_nobody_imported_are_no_import(near):
+def test_incidents_without_an_import_are_no_import(near):
     with History.open(str(near.history)) as history:
         history.only().incidents.add([Incident(node="n1", category="x", start=1.0)])
         assert history.imports.newest() == []
 
 
-def test_nodes_are_listed_with_what_a_gate_would_make_of_them(lived):
+def test_nodes_are_listed_with_the_judgement_of_a_gate(lived):
     lines = {line["node"]: line for line in lived.run("history", "standing", "--json").lines}
     assert len(lines) == 9
     n1, n9 = lines["n1"], lines["n9"]
@@ -235,7 +235,7 @@ def test_campaigns_are_listed_with_how_far_they_are(lived):
     assert "✓ healthy" in lived.run("history", "campaigns", "--last", "1").out
 
 
-def test_what_is_told_of_a_node_is_seen_by_every_reader_at_once(fleet):
+def test_every_reader_sees_a_reported_event_at_once(fleet):
     soon = datetime.fromtimestamp(time.time() + 3600, UTC).strftime("%Y-%m-%dT%H:%M")
     fleet.run("tell", "incident-reported", "n1", "--category", "gpu", "--later")
     fleet.run("tell", "maintenance", "n2", "--until", soon, "--later")
@@ -257,7 +257,7 @@ def test_what_is_told_of_a_node_is_seen_by_every_reader_at_once(fleet):
     assert (decision["nodes"], decision["down"]) == ([], ["n3"])
 
 
-def test_a_verb_that_lists_ends_well_whatever_it_lists(fleet):
+def test_a_verb_that_lists_exits_with_0_for_any_content(fleet):
     """The verbs that judge say by their exit code what they judged."""
     fleet.write("open.csv", "node,category,start,end\nn3,gpu,2026-03-01T10:00,\n")
     fleet.run("history", "import", "incidents", "open.csv")

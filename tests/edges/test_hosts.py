@@ -65,7 +65,7 @@ def test_a_host_is_seen_with_its_jobs_and_one_that_does_not_answer_is_at_work_fo
     )
 
 
-def test_where_ids_are_those_of_the_fleet_hosts_with_one_id_work_at_one_job(folder):
+def test_with_ids_of_the_fleet_hosts_with_one_id_work_at_one_job(folder):
     (folder / "n1.jobs").write_text("training alice\n")
     (folder / "n2.jobs").write_text("training alice\nother\n")
     seen = HostsOrchestrator(settings(job_ids="fleet")).observe()
@@ -105,7 +105,7 @@ def test_somebodys_reason_stays_and_a_command_that_does_nothing_is_noticed(folde
         hosts.cordon("n9", HOSTILE)
 
 
-def test_a_command_ends_at_its_deadline_with_what_it_left_behind(folder):
+def test_a_command_past_its_deadline_is_ended_with_its_children(folder):
     hosts = HostsOrchestrator(settings(jobs=("./hosts", "hangs", "{node}"), deadline_s=0.3))
     with pytest.raises(
         OrchestratorError, match=r"none of 3 hosts answers: .*no answer within 0.3 s"
@@ -151,7 +151,7 @@ def test_hosts_of_a_file_are_shown_with_their_jobs(folder, near: Desk):
     assert any("job n1/4711 of alice" in line for line in rest)
 
 
-def test_a_node_s_hardware_is_what_its_cluster_s_file_says_then_what_its_owner_shows():
+def test_the_sku_of_a_node_comes_from_the_cluster_file_before_its_owner():
     skus = NodeSkus(by_node={"n2": "b200"}, otherwise="h100")
     assert [skus.find("n2", "a100"), skus.find("n1", "a100"), skus.find("n1")] == [
         "b200",

@@ -140,7 +140,7 @@ lines = st.lists(
 
 @given(lines)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_columns_hold_what_a_dictionary_of_lists_gathers(write, rows):
+def test_measurements_of_a_table_agree_with_a_dictionary_of_lists(write, rows):
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["node", "device", "metric", "value", "unit", "direction"])
@@ -160,7 +160,7 @@ def test_only_metrics_that_were_asked_for_are_taken(write, listener):
     assert listener.remarks == ["not imported, because no --metric names it: step"]
 
 
-def test_a_campaign_is_dated_by_what_the_table_says(write, listener):
+def test_an_imported_campaign_has_the_dates_of_its_table(write, listener):
     table = "node,step,when\nn1,1,2026-03-01T10:00\nn1,2,2026-03-01T11:00Z\nn2,1,1772366400\n"
     imported = take(write(table), listener, columns=["time=when"], metrics=["step=lower"])
     assert imported.campaign.created_at == 1772359200.0  # 10:00 UTC
@@ -196,7 +196,7 @@ def test_a_wrong_line_is_named_with_its_reason(write, line):
     assert WRONG[line] in str(wrong)
 
 
-def test_where_a_line_is_wrong_nothing_is_imported(write, listener):
+def test_a_table_with_a_wrong_line_is_not_imported(write, listener):
     broken = fleet().replace("n2,gpu:1,step,100.02", "n2,gpu:1,step,n/a")
     with pytest.raises(UsageError, match="wrong lines: nothing was imported"):
         take(write(broken), listener)
@@ -221,7 +221,7 @@ def _step() -> TableMapping:
     return TableMapping.of([], ["step=lower,ms"], sku="v100")
 
 
-def test_wrong_lines_of_one_reason_stand_together_and_reading_ends_where_enough_are_wrong(write):
+def test_wrong_lines_of_one_reason_are_listed_together_and_too_many_end_the_reading(write):
     rows = [f"n{i},0" for i in range(3)] * 1000
     table = read(write("\n".join(["node,step", *rows])), _step(), NOW)
     assert sum(wrong.count for wrong in table.wrong) == 1000
@@ -230,7 +230,7 @@ def test_wrong_lines_of_one_reason_stand_together_and_reading_ends_where_enough_
     assert 'and 314 more: step on node of n0 is "0"' in first
 
 
-def test_a_node_whose_line_was_skipped_is_unknown_and_never_healthy(write, listener):
+def test_a_node_with_a_skipped_line_is_unknown_and_never_healthy(write, listener):
     broken = fleet().replace("n2,gpu:1,step,100.02", "n2,gpu:1,step,n/a")
     take(write(broken), listener, skip_wrong=True)
     (told,) = listener.remarks
@@ -242,7 +242,7 @@ def test_a_node_whose_line_was_skipped_is_unknown_and_never_healthy(write, liste
     assert len(assessment.named(Judgement.HEALTHY)) == 5
 
 
-def test_a_node_without_what_most_nodes_have_is_unknown(write, listener):
+def test_a_node_without_a_value_that_most_nodes_have_is_unknown(write, listener):
     without = "".join(
         line for line in fleet().splitlines(keepends=True) if not line.startswith("n4,gpu:1")
     )
@@ -303,7 +303,7 @@ def test_a_table_for_superbench_is_sent_to_csv(write, listener):
 # --- in the history ------------------------------------------------------------------------
 
 
-def test_what_is_imported_twice_is_kept_once(write, listener):
+def test_a_table_imported_twice_is_kept_once(write, listener):
     first = take(write(fleet()), listener)
     packed = write(gzip.compress(fleet().encode()), "another-name.gz")
     again = take(packed, listener)

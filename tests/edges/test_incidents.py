@@ -143,7 +143,7 @@ def test_two_starts_may_share_an_end_but_not_one_that_came_before() -> None:
     assert hours(found) == [("n1", "gpu", 1, 3), ("n1", "gpu", 2, 3), ("n1", "gpu", 4, None)]
 
 
-def test_what_begins_and_ends_at_once_is_an_incident_and_ends_without_a_start_are_told() -> None:
+def test_an_incident_may_end_as_it_begins_and_an_end_without_a_begin_is_reported() -> None:
     found = events("n1 up 5 gpu", "n1 down 5 gpu", "n1 up 7 gpu", "n1 up 7 fan", "n1 flies 8 gpu")
     assert hours(found) == [("n1", "gpu", 5, 5)]
     assert {note.text: note.where for note in found.left_out} == {
@@ -248,7 +248,7 @@ def test_times_are_read_as_the_mapping_says(
 # --- bad input -----------------------------------------------------------------------------
 
 
-def test_what_is_bad_is_left_out_by_line_and_reason_and_the_rest_is_taken() -> None:
+def test_bad_lines_are_left_out_with_their_reason_and_the_rest_is_imported() -> None:
     good = "n1,fan,2026-03-01T10:00,2026-03-01T12:00"
     found = read(
         table(
@@ -283,7 +283,7 @@ def test_what_is_bad_is_left_out_by_line_and_reason_and_the_rest_is_taken() -> N
     }  # fmt: skip
 
 
-def test_what_is_odd_is_taken_and_told() -> None:
+def test_odd_lines_are_imported_and_reported() -> None:
     found = read(
         table(
             "n1,fan,2026-03-01,2026-03-05",
@@ -305,7 +305,7 @@ def test_what_is_odd_is_taken_and_told() -> None:
     }
 
 
-def test_a_category_in_another_encoding_is_left_out_and_told(tmp_path) -> None:
+def test_a_category_in_another_encoding_is_left_out_and_reported(tmp_path) -> None:
     """Two of them would look the same, and one of their incidents would be lost as a repetition."""
     file = tmp_path / "latin.csv"
     rows = (f"n1,{word},2026-03-01,2026-03-05" for word in ("L\u00fcfter", "L\u00e4fter", "gpu"))
@@ -340,7 +340,7 @@ def test_a_line_that_is_no_json_is_left_out() -> None:
         ('host,cause,from,to\n"n1,' + "x" * 200_000, "it, line 2: field larger"),
     ],
 )
-def test_a_file_that_tells_no_incidents_is_one_clear_error(text: str, sentence: str) -> None:
+def test_a_file_without_incidents_is_one_clear_error(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         read(text)
 
@@ -641,7 +641,7 @@ def test_lanl_counts_are_those_of_the_lines(lanl: Intake, lanl_file: Path) -> No
     }
 
 
-def test_statuses_and_uptimes_of_lanl_nodes_are_what_going_through_everything_finds(
+def test_statuses_and_uptimes_of_lanl_nodes_agree_with_a_pass_over_all_records(
     lanl: Intake,
 ) -> None:
     logbook = Logbook.from_records(lanl.incidents, lanl.watches)

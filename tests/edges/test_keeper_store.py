@@ -79,7 +79,7 @@ def by_several(deed, url):
         return list(drivers.map(deed, [url] * DRIVERS))
 
 
-def test_whoever_tells_and_keeps_at_once_each_event_is_heard_and_each_action_sent_once(url):
+def test_concurrent_turns_hear_each_event_once_and_send_each_action_once(url):
     with History.open(url) as history:
         history.clusters.enter(ClusterIdentity(name="prod"), 0.0, NODES)
     assert sum(by_several(tell_all, url)) == len(NODES)
@@ -96,7 +96,7 @@ def test_whoever_tells_and_keeps_at_once_each_event_is_heard_and_each_action_sen
     assert sum(by_several(partial(take_up, action=action), url)) == 1  # its driver died
 
 
-def test_what_failed_is_asked_for_again_for_a_day_and_then_anew(tmp_path):
+def test_a_failed_action_is_retried_for_a_day_and_then_asked_for_anew(tmp_path):
     order = Release(mode=Mode.ACT, node="n1", reason="well")
 
     def ask(at):
@@ -115,7 +115,7 @@ def test_what_failed_is_asked_for_again_for_a_day_and_then_anew(tmp_path):
         assert ask(2 * DAY_S) == [(first + 1, Stage.KEPT), (first, Stage.FAILED)]
 
 
-def test_who_took_the_last_turn_is_kept(url):
+def test_the_process_of_the_last_turn_is_recorded(url):
     with History.open(url) as history:
         keeping = history.cluster("prod").keeping
         assert keeping.last_turn() is None
@@ -123,7 +123,7 @@ def test_who_took_the_last_turn_is_kept(url):
         assert keeping.last_turn() == LastTurn(at=2.0, by="me")
 
 
-def test_who_stands_still_in_a_turn_keeps_the_others_waiting_for_so_long_only(server, monkeypatch):
+def test_a_process_that_stops_in_a_turn_blocks_others_only_for_a_while(server, monkeypatch):
     monkeypatch.setattr(database, "STOOD_STILL", "300ms")
     monkeypatch.setattr(database, "SHOWS_LIFE_S", 1e6)  # a stopped process shows none
     monkeypatch.setattr(database, "FOR_EACH_CONNECTION", ("SET lock_timeout = '100ms'",))
@@ -173,7 +173,7 @@ def test_a_breaker_stays_open_from_one_turn_to_the_next(url):
         assert keeping.breakers() == {"fleet": Breaker(is_open=True, accepted=3)}
 
 
-def test_a_person_is_told_the_same_thing_once_a_day(url):
+def test_a_person_gets_the_same_message_once_a_day(url):
     with History.open(url) as history:
         keeping = history.cluster("prod").keeping
         for hour in (0, 1, 23, 25):

@@ -328,7 +328,7 @@ def test_on_a_node_at_work_nothing_is_tested_but_for_its_own_job(site, monkeypat
     assert node in _measured(site.measure(ValidateRequest, [node]))
 
 
-def test_a_job_whose_end_nobody_tells_keeps_its_nodes_for_a_day_longer_than_planned(site):
+def test_a_job_without_a_reported_end_keeps_its_nodes_a_day_longer_than_planned(site):
     node = _good(site)
     site.tell(JobAllocated(nodes=(node,), duration_s=3600.0, job="17"))
     site.tell(NodeAdded(nodes=(node,)))
@@ -345,7 +345,7 @@ def test_a_job_whose_end_nobody_tells_keeps_its_nodes_for_a_day_longer_than_plan
     assert not fleet.lives[node].jobs
 
 
-def test_what_a_campaign_in_memory_shows_is_dated_after_it_was_ordered(site):
+def test_a_campaign_in_memory_is_dated_after_its_order(site):
     now = site.later()
     machine = Caller(
         history_url=site.history, clock=lambda: now, uptime=lambda: ("its machine", now)
@@ -437,7 +437,7 @@ def test_of_several_approvals_a_wrong_one_leaves_all_undone(site):
     assert not site.drained
 
 
-def test_an_order_can_be_approved_only_where_somebody_could_follow_it(site):
+def test_an_order_can_be_approved_only_if_an_orchestrator_can_follow_it(site):
     fleet = site.keep(owner=False)
     cordon = next(action for action in fleet.actions if action.command.kind == "cordon")
     with pytest.raises(UsageError, match=r"the cluster has no orchestrator; name one"):
@@ -445,7 +445,7 @@ def test_an_order_can_be_approved_only_where_somebody_could_follow_it(site):
     assert actions(cluster=site.cluster, caller=site.caller)[0].stage is Stage.PROPOSED
 
 
-def test_told_twice_is_done_once(site):
+def test_an_event_reported_twice_is_acted_on_once(site):
     site.keep(**ACT)
     event = IncidentReported(nodes=(_good(site),), category="gpu")
     assert site.tell(event, id="ticket-1").is_new
@@ -455,7 +455,7 @@ def test_told_twice_is_done_once(site):
     assert [a.command.kind for a in fleet.actions].count("prove") == 1
 
 
-def test_told_twice_it_followed_once(site):
+def test_an_event_reported_twice_has_its_consequences_once(site):
     """Whoever does not hear an answer tells it again, and later: a repair that was proven is not
     begun again, and a job not ended later."""
     node = _good(site)
@@ -503,7 +503,7 @@ def test_a_new_node_takes_no_job_and_passes_no_gate_until_it_is_proven(site):
     assert site.gate("n9") is Judgement.HEALTHY
 
 
-def test_whoever_is_added_or_comes_back_is_watched_until_it_leaves(site):
+def test_an_added_or_returned_node_is_watched_until_it_leaves(site):
     watched = lambda: {w.node for w in site.watches() if w.until is None}  # noqa: E731
     before = watched()
     site.tell(NodeAdded(nodes=("n9",)))
@@ -564,7 +564,7 @@ def test_a_job_that_is_begun_again_under_its_id_is_another_one_and_checked_as_we
     assert [action.command.kind for action in acts].count("prove") == 2
 
 
-def test_a_job_and_a_repair_that_are_told_stand_in_the_history(site):
+def test_reported_jobs_and_repairs_are_in_the_history(site):
     site.tell(JobAllocated(nodes=("n1", "n2"), duration_s=3600, job="8"))
     site.tell(JobEnded(nodes=(), job="8"))
     site.tell(RepairBegun(nodes=("n3",)))
@@ -591,7 +591,7 @@ def test_an_order_that_fails_is_said_and_given_again(site):
     assert [action.command.kind for action in listed].count("cordon") == 1
 
 
-def test_a_test_whose_driver_died_before_its_campaign_began_is_begun_again(site, monkeypatch):
+def test_a_test_whose_driver_died_before_the_campaign_is_begun_again(site, monkeypatch):
     site.keep(**ACT)
     site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
     with monkeypatch.context() as broken:
@@ -651,7 +651,7 @@ def test_a_test_that_was_stopped_in_its_campaign_goes_on_and_is_done_once(site):
     assert all(campaign.finished_at for campaign in campaigns)
 
 
-def test_a_person_s_cordon_stays_whatever_anubis_finds(site):
+def test_a_cordon_by_a_person_stays_after_any_verdict(site):
     mine = replace(site.owner.nodes[site.bad], cordon="memory swap, Jo")
     site.owner.nodes[site.bad] = mine
     site.keep(**ACT)
@@ -661,7 +661,7 @@ def test_a_person_s_cordon_stays_whatever_anubis_finds(site):
     assert site.owner.nodes[site.bad] == mine
 
 
-def test_nobody_meets_a_node_that_a_person_has_out_or_that_left_the_fleet(site):
+def test_nodes_cordoned_by_a_person_or_retired_are_left_alone(site):
     """They may have it open. That nobody does is seen in test_life.py."""
     first, second = [node for node in ("n1", "n2", "n3") if node != site.bad][:2]
     site.owner.nodes[first] = replace(site.owner.nodes[first], cordon="memory swap, Jo")
@@ -696,7 +696,7 @@ def fire(site, node, ended=0.0):
     report_incidents(text, "Alertmanager", **wanted)
 
 
-def test_an_alert_is_heard_also_while_the_wall_clock_says_that_it_is_yet_to_come(site):
+def test_an_alert_is_received_even_while_the_wall_clock_is_behind(site):
     site.keep(**ACT)
     site.off_s = -3e7
     fire(site, _good(site))
@@ -724,7 +724,7 @@ def test_a_firing_alert_drains_its_node_at_the_next_turn_and_until_it_has_passed
     assert node not in site.drained
 
 
-def test_a_spare_with_a_firing_alert_takes_nobody_s_place(site):
+def test_a_spare_with_a_firing_alert_replaces_no_node(site):
     fleet = site.keep(**ACT, spares={"h100": 1})
     (spare,) = [node for node, state in states(fleet).items() if state is State.SPARE]
     other = next(node for node in site.owner.nodes if node not in (spare, site.bad))
@@ -780,7 +780,7 @@ def test_a_job_that_would_run_into_a_maintenance_does_not_begin(site):
     assert answers == {1: "go", 3: "no-go"}
 
 
-def test_what_an_orchestrator_shows_of_maintenance_is_kept_once_and_ends_with_it(site):
+def test_a_maintenance_window_of_the_orchestrator_is_recorded_once_with_its_end(site):
     good = _good(site)
     site.owner.windows = {"reservation fans": SeenWindow(nodes=(good,), begin=site.now)}
     for _ in range(3):
@@ -821,7 +821,7 @@ def test_a_maintenance_that_cannot_be_is_one_sentence(near, words, wrong):
     assert "repair-begun has no --until: only maintenance has it" in odd.err
 
 
-def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so(site):
+def test_if_most_nodes_fail_at_once_only_a_share_is_drained_until_a_person_allows_more(site):
     """As after a bad driver."""
     site.cluster = site.describe(slow_share=0.75)
     site.measure(ValidateRequest)
@@ -858,12 +858,12 @@ def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so
         close_breakers(keeping, ["fleet"], site.caller)
 
 
-def test_to_act_on_nodes_takes_somebody_who_owns_them(site):
+def test_acting_on_nodes_needs_an_orchestrator(site):
     with pytest.raises(ConfigError, match="the cluster has no orchestrator"):
         site.keeping(owner=False, cordon=Mode.ACT)
 
 
-def test_a_cluster_s_file_with_a_mistake_is_no_cluster_that_nobody_owns(tmp_path):
+def test_a_cluster_file_with_a_mistake_is_refused_and_not_taken_as_ownerless(tmp_path):
     file = tmp_path / "prod.yaml"
     file.write_text("{executor: ray, orchestratr: slurm}")
     with pytest.raises(ConfigError, match="orchestrat"):
@@ -871,7 +871,7 @@ def test_a_cluster_s_file_with_a_mistake_is_no_cluster_that_nobody_owns(tmp_path
     assert keeping_of(KeepRequest(cluster="known-to-the-history-alone")).orchestrator is None
 
 
-def test_actions_are_listed_by_who_still_waits(site):
+def test_only_actions_that_wait_are_listed_by_default(site):
     site.keep()
     caller = site.caller
     waiting = actions(cluster=site.cluster, caller=caller)
@@ -968,7 +968,7 @@ def test_the_mix_of_a_suspicion_reaches_the_decision_and_the_history(site):
     )
 
 
-def test_what_was_kept_before_there_was_a_mix_is_read_as_ever():
+def test_suspicions_recorded_without_a_mix_can_still_be_read():
     old = '{"category":"gpu","nodes":["n1"],"reason":"","source":"watch"}'
     event = codec.load(SuspicionRaised, old)
     assert (event.confidence, event.shares) == (None, {"gpu": 1.0})
@@ -1014,7 +1014,7 @@ def event_records(site):
         ]
 
 
-def test_from_a_running_job_to_a_verdict_and_what_is_left_of_the_confidence(site):
+def test_a_suspicion_from_a_running_job_leads_to_a_verdict_and_changes_the_hit_rate(site):
     """The whole way, twice: a healthy node that looked odd is cleared, and its source is believed
     less; a bad one is drained."""
     good = _good(site)
@@ -1069,7 +1069,7 @@ class WaitingForEachOther(PlantedTelemetry):
         return PulledTelemetry(telemetry=replace(seen, metrics=metrics))
 
 
-def test_the_watch_tells_once_that_a_job_stands_still(site):
+def test_the_watch_reports_a_stalled_job_once(site):
     nodes = tuple(site.owner.nodes)
     begin(site, "a", *nodes)
     source = WaitingForEachOther(site.now - 650)
@@ -1099,7 +1099,7 @@ class SlowlyLess(PlantedTelemetry):
         return PulledTelemetry(telemetry=so_far.last(last_s))
 
 
-def test_the_rule_that_needs_an_hour_speaks_in_the_round_by_what_each_look_leaves_the_next(site):
+def test_a_rule_that_needs_an_hour_works_across_looks_of_a_quarter(site):
     nodes = tuple(site.owner.nodes)
     began = site.now
     begin(site, "a", *nodes, at=began)
@@ -1124,7 +1124,7 @@ def test_the_rule_that_needs_an_hour_speaks_in_the_round_by_what_each_look_leave
         assert history.only().looks.details("a") is None
 
 
-def test_a_look_at_a_job_that_fails_is_told_and_the_others_are_looked_at_all_the_same(site):
+def test_a_failed_look_at_one_job_is_reported_and_other_jobs_are_examined(site):
     nodes = tuple(site.owner.nodes)
     begin(site, "a", *nodes[:4])
     begin(site, "b", *nodes[4:])
@@ -1150,7 +1150,7 @@ def test_a_job_that_ended_is_looked_at_once_more_up_to_its_end(site):
     assert source.asked == [ended_at]
 
 
-def test_where_no_policy_says_so_nobody_watches_and_where_it_does_it_says_what_is_missing(site):
+def test_jobs_are_watched_only_by_policy_and_missing_settings_are_named(site):
     assert watch_jobs(site.keeping(), site.caller) is None
     begin(site, "a", *tuple(site.owner.nodes)[:4])
     with pytest.raises(AnubisError, match=r"no source of telemetry is configured|watch model"):
@@ -1195,7 +1195,7 @@ def test_a_turn_by_a_wrong_clock_concludes_nothing_says_so_and_the_next_is_as_if
     assert site.keep(**modes).lives[_good(site)].cordon == "by hand", "nobody looked at the fleet"
 
 
-def test_while_the_clock_is_in_doubt_a_gate_vouches_for_nobody_until_it_has_tested(site):
+def test_while_the_clock_is_in_doubt_a_gate_says_go_only_after_a_test(site):
     site.keep(**ACT)
     site.off_s = YEAR_S
     answer = site.asked(_good(site))
@@ -1207,7 +1207,7 @@ def test_while_the_clock_is_in_doubt_a_gate_vouches_for_nobody_until_it_has_test
     assert site.asked(_good(site)).answer == "go"
 
 
-def test_what_a_wrong_clock_dated_is_healed_when_the_right_one_has_settled(site):
+def test_dates_of_a_wrong_clock_are_corrected_once_the_right_one_has_settled(site):
     site.off_s = YEAR_S  # from the first turn on, so that nothing speaks against it
     assert set(states(site.keep(owner=False)).values()) >= {State.SUSPECT}
     site.off_s = 0.0

@@ -94,7 +94,7 @@ def site(tmp_path, monkeypatch):
     return Site(tmp_path)
 
 
-def test_who_names_no_policy_takes_a_turn_by_the_one_that_was_kept(site):
+def test_a_turn_without_a_named_policy_takes_the_recorded_one(site):
     assert site.keeping().policy == KeepingPolicy(summary=configs.keeping("default").summary)
     site.keep(site.policy())
     assert (site.kept.name, site.kept.policy) == (site.policy(), OURS)
@@ -120,7 +120,7 @@ def test_the_file_of_a_cluster_names_its_policy_beside_itself(site):
         site.keeping(cluster=file)
 
 
-def test_while_a_service_acts_nobody_keeps_its_cluster_by_another_policy(site):
+def test_while_a_service_acts_no_other_policy_is_taken_for_its_cluster(site):
     site.keep(site.policy(), service=SERVICE)
     assert site.kept.said_by == SERVICE
     begun_before = site.keeping("default")  # and meanwhile the service came
@@ -141,7 +141,7 @@ def test_while_a_service_acts_nobody_keeps_its_cluster_by_another_policy(site):
         assert keeper_of("prod", site) == ""
 
 
-def test_another_policy_is_kept_loudly_once_nobody_acts(site):
+def test_another_policy_is_recorded_with_a_remark_once_no_service_acts(site):
     site.keep(site.policy(), service=SERVICE)
     site.remarks.clear()
     site.keep(site.policy("other", "{tries: 2}"))
@@ -152,7 +152,7 @@ def test_another_policy_is_kept_loudly_once_nobody_acts(site):
     assert not site.remarks
 
 
-def test_who_tells_takes_a_turn_only_where_nobody_else_does(site, capsys, monkeypatch):
+def test_tell_takes_a_turn_only_if_no_service_does(site, capsys, monkeypatch):
     monkeypatch.setenv("ANUBIS_HISTORY", site.history_url)
     monkeypatch.setattr(verbs, "turn_termination_into_interrupt", lambda: None)
     site.keep(site.policy(), service=SERVICE)
@@ -194,7 +194,7 @@ def test_a_policy_is_kept_with_all_its_keys(site):
         assert kept_policy(part) == EVERY_KEY
 
 
-def test_of_all_that_may_be_said_the_policy_of_who_acts_counts():
+def test_the_policy_of_the_acting_service_prevails():
     named = {"ours": OURS, "other": KeepingPolicy(tries=2)}
     for stated in (None, *named):
         for before in (None, *named):

@@ -110,7 +110,7 @@ def asking(resource: str) -> dict:
     return {"containers": [{"resources": {"requests": {resource: "1"}}}]}
 
 
-def test_pods_of_one_job_are_one_whatever_made_them(api: FakeApi, ask):
+def test_pods_of_one_owner_are_one_job(api: FakeApi, ask):
     for node in ("a1", "a2", "a3"):
         api.put_node(node)
     torch = owner("PyTorchJob", "llama", "kubeflow.org/v1")
@@ -192,7 +192,7 @@ def test_a_list_that_grew_too_old_is_read_again_from_its_beginning(api: FakeApi,
         ask().observe()
 
 
-def test_a_node_that_is_about_to_go_is_kept_from_jobs_by_somebody_else(api: FakeApi, ask):
+def test_a_node_about_to_be_deleted_counts_as_cordoned_by_another(api: FakeApi, ask):
     api.put_node(
         "a1", spec={"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}
     )
@@ -228,7 +228,7 @@ def test_a_cordon_lets_no_job_begin_and_says_why_in_every_place(api: FakeApi, as
     assert (seen.cordon, seen.is_cordoned_by_anubis) == (SLOW, True)
 
 
-def test_a_cordon_told_twice_writes_once(api: FakeApi, ask):
+def test_a_repeated_cordon_writes_once(api: FakeApi, ask):
     api.put_node("a1")
     kubernetes = ask(taint=True, label=True)
     kubernetes.cordon("a1", SLOW)
@@ -238,7 +238,7 @@ def test_a_cordon_told_twice_writes_once(api: FakeApi, ask):
     assert len(api.events()) == 1
 
 
-def test_a_cordon_that_got_half_way_is_completed_when_it_is_told_again(api: FakeApi, ask):
+def test_a_half_written_cordon_is_completed_by_the_next(api: FakeApi, ask):
     api.put_node("a1")
     api.refused.add(("patch", "/status"))
     with pytest.raises(OrchestratorError, match=r'cordon of "a1", condition: answered 403'):
@@ -260,7 +260,7 @@ def test_a_reason_of_ours_gives_way_to_the_next(api: FakeApi, ask):
     assert [event["type"] for event in api.events()] == ["Normal", "Warning", "Normal"]
 
 
-def test_taint_and_label_are_set_where_they_are_wanted(api: FakeApi, ask):
+def test_taint_and_label_are_set_if_configured(api: FakeApi, ask):
     api.put_node("a1", spec={"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]})
     ask(taint=True, label=True).cordon("a1", SLOW)
     node = api.node("a1")
@@ -300,14 +300,14 @@ def test_a_release_takes_back_all_of_ours_and_nothing_that_others_wrote(api: Fak
     assert [event["reason"] for event in api.events()] == ["AnubisCordoned", "AnubisReleased"]
 
 
-def test_a_release_of_a_node_that_nobody_keeps_does_nothing(api: FakeApi, ask):
+def test_a_release_of_a_node_without_a_cordon_does_nothing(api: FakeApi, ask):
     api.put_node("a1")
     ask().release("a1")
     assert {method for method, _ in api.asked()} == {"GET"}
 
 
 @pytest.mark.parametrize("order", ["cordon", "release"])
-def test_somebody_elses_cordon_is_never_touched(api: FakeApi, ask, order):
+def test_a_foreign_cordon_is_never_touched(api: FakeApi, ask, order):
     api.put_node("a1")
     api.write("a1", "kubectl-cordon", spec={"unschedulable": True})
     before = api.node("a1")
@@ -322,7 +322,7 @@ def test_somebody_elses_cordon_is_never_touched(api: FakeApi, ask, order):
 
 
 @pytest.mark.parametrize("order", ["cordon", "release"])
-def test_a_node_that_somebody_freed_and_cordoned_again_is_theirs(api: FakeApi, ask, order):
+def test_a_node_freed_and_cordoned_again_by_another_is_theirs(api: FakeApi, ask, order):
     """Our annotation is still there: Kubernetes knows who wrote the cordon."""
     api.put_node("a1")
     ask().cordon("a1", SLOW)
@@ -352,7 +352,7 @@ def test_a_cordon_that_came_between_reading_and_writing_is_seen(api: FakeApi, as
     assert "annotations" not in api.node("a1")["metadata"]
 
 
-def test_what_was_written_in_between_is_kept_and_the_order_carried_out(api: FakeApi, ask):
+def test_a_write_in_between_is_kept_and_the_order_carried_out(api: FakeApi, ask):
     api.put_node("a1")
 
     def race(name):
@@ -403,7 +403,7 @@ users:
         KubernetesOrchestrator(settings, clock=time.time).observe()
 
 
-def test_a_right_that_is_missing_is_told_with_the_file_that_has_it(api: FakeApi, ask):
+def test_a_missing_right_is_named_with_the_file_that_grants_it(api: FakeApi, ask):
     api.put_node("a1")
     api.refused.add(("patch", "/a1"))
     with pytest.raises(OrchestratorError) as refusal:
@@ -431,13 +431,13 @@ def test_a_page_of_a_proxy_is_no_answer(api: FakeApi, ask):
         ask().observe()
 
 
-def test_a_client_that_is_not_installed_is_told_with_how_to_get_it(ask, monkeypatch):
+def test_a_missing_client_is_named_with_its_installation(ask, monkeypatch):
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(OrchestratorError, match=r"pip install 'anubis-fleet\[kubernetes\]'"):
         ask().observe()
 
 
-def test_a_way_that_is_not_there_is_told_in_one_sentence(tmp_path):
+def test_a_missing_kubeconfig_or_server_is_one_sentence(tmp_path):
     gone = KubernetesSettings(kind="kubernetes", kubeconfig=str(tmp_path / "none"))
     with pytest.raises(OrchestratorError, match=r'^kubernetes: ".*/none" has no usable cluster: '):
         KubernetesOrchestrator(gone, clock=time.time).observe()
@@ -457,7 +457,7 @@ def test_a_way_that_is_not_there_is_told_in_one_sentence(tmp_path):
         ("clusters: 5", "it is no kubeconfig"),
     ],
 )
-def test_a_kubeconfig_that_is_half_written_is_named_with_what_to_do(tmp_path, text, words):
+def test_a_half_written_kubeconfig_is_named_with_the_way_out(tmp_path, text, words):
     (tmp_path / "config").write_text(text)
     settings = KubernetesSettings(kind="kubernetes", kubeconfig=str(tmp_path / "config"))
     sentence = f'"{tmp_path}/config" has no usable cluster: {words}.*; name a file with which'

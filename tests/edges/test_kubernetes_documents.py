@@ -154,7 +154,7 @@ def one_sentence(call) -> str:
 
 @given(st.data())
 @settings(max_examples=120, deadline=None)
-def test_a_document_that_is_not_right_is_one_sentence_whoever_reads_it(data):
+def test_any_spoiled_document_of_kubernetes_is_one_sentence(data):
     nodes = data.draw(spoiled({"kind": "NodeList", "metadata": {}, "items": [NODE]}))
     pods = data.draw(spoiled({"kind": "PodList", "metadata": {}, "items": [POD]}))
     job = data.draw(spoiled(JOB))
@@ -288,7 +288,7 @@ def test_a_busy_server_is_asked_again_after_the_pause_that_it_asks_for(tmp_path)
     assert len(asked) == 4
 
 
-def test_a_server_that_stays_busy_is_left_with_what_it_asked_for(tmp_path):
+def test_a_busy_server_is_asked_a_few_times_and_left_alone_as_it_asks(tmp_path):
     pauses: list[float] = []
     with busy_server(*[(429, "1")] * 9) as (url, asked), pytest.raises(OrchestratorError) as error:
         asking(tmp_path, url, pauses).items("/api/v1/nodes")

@@ -71,7 +71,7 @@ def test_everything_but_an_operators_own_jobs_is_in_the_namespace_of_anubis():
             assert document["metadata"]["namespace"] == "anubis", file
 
 
-def test_what_a_pod_mounts_and_runs_as_is_in_the_files_or_told_to_be_made():
+def test_mounts_and_accounts_of_a_pod_are_in_the_files_or_in_their_comments():
     comments = "".join(file.read_text() for file in FILES)
     for pod in pods():
         for volume in pod.get("volumes", ()):
@@ -102,7 +102,7 @@ def test_a_pod_has_no_right_that_it_does_not_need(pod):
         assert {"startupProbe", "livenessProbe"} <= container.keys()
 
 
-def test_what_selects_pods_selects_those_of_the_service_or_of_the_agent():
+def test_selectors_match_the_pods_of_the_service_or_of_the_agent():
     made = [d["spec"] for _, d in DOCUMENTS if d["kind"] in ("Deployment", "DaemonSet")]
     labels = [spec["template"]["metadata"]["labels"] for spec in made]
     assert [spec["selector"]["matchLabels"] for spec in made] == labels
@@ -111,7 +111,7 @@ def test_what_selects_pods_selects_those_of_the_service_or_of_the_agent():
     assert part("NetworkPolicy", "anubis")["spec"]["podSelector"] == {"matchLabels": service}
 
 
-def test_the_policy_of_the_network_admits_what_the_service_and_the_cluster_listen_on():
+def test_the_network_policy_admits_the_ports_of_service_and_cluster():
     cluster = yaml.safe_load(part("ConfigMap", "anubis-clusters")["data"]["prod.yaml"])
     first, _, last = cluster["ports"].partition("-")
     rules = part("NetworkPolicy", "anubis")["spec"]["ingress"]
@@ -138,7 +138,7 @@ def test_the_image_has_a_fixed_base_and_the_user_that_the_pods_run_as():
     assert users == {int(re.findall(r"^USER (\d+)$", text, re.MULTILINE)[-1])} == {10001}
 
 
-def test_the_image_is_built_of_what_the_wheel_carries_and_nothing_else():
+def test_the_image_is_built_of_the_content_of_the_wheel_only():
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -251,7 +251,7 @@ RENDERED = {
 
 @pytest.mark.skipif(not shutil.which("helm"), reason="helm is not installed")
 @pytest.mark.parametrize("values", RENDERED.values(), ids=RENDERED)
-def test_helm_renders_what_anubis_reads(values, tmp_path):
+def test_helm_renders_files_that_anubis_reads(values, tmp_path):
     documents = list(yaml.safe_load_all(make_manifests.render(*values)))
     (table,) = [d["data"] for d in documents if d["kind"] == "ConfigMap"]
     for name, text in table.items():
@@ -330,7 +330,7 @@ needs_curl = pytest.mark.skipif(not shutil.which("curl"), reason="curl is not in
 
 
 @needs_curl
-def test_a_job_begins_where_the_gate_says_go(gate):
+def test_a_job_begins_if_the_gate_says_go(gate):
     done = ask(gate.url, WHEN_SILENT="wait", WHEN_UNKNOWN="wait")
     assert (done.returncode, done.stdout) == (0, "anubis: go: node007\n")
     [(token, body)] = gate.requests
@@ -340,7 +340,7 @@ def test_a_job_begins_where_the_gate_says_go(gate):
 
 
 @needs_curl
-def test_a_job_never_begins_where_the_gate_says_no_go(gate):
+def test_a_job_never_begins_if_the_gate_says_no_go(gate):
     gate.answer = "no-go"
     done = ask(gate.url, WHEN_SILENT="start", WHEN_UNKNOWN="start")
     assert done.returncode == 1
@@ -349,7 +349,7 @@ def test_a_job_never_begins_where_the_gate_says_no_go(gate):
 
 @needs_curl
 @pytest.mark.parametrize(("choice", "code"), [("start", 0), ("wait", 1)])
-def test_what_follows_when_the_history_is_too_thin_is_a_choice(gate, choice, code):
+def test_the_answer_to_an_unknown_node_is_a_choice(gate, choice, code):
     gate.answer = "unknown"
     opposite = "wait" if choice == "start" else "start"
     done = ask(gate.url, WHEN_UNKNOWN=choice, WHEN_SILENT=opposite)
@@ -360,7 +360,7 @@ def test_what_follows_when_the_history_is_too_thin_is_a_choice(gate, choice, cod
 @needs_curl
 @pytest.mark.parametrize(("choice", "code"), [("start", 0), ("wait", 1)])
 @pytest.mark.parametrize("trouble", ["dead", "slow", "error"])
-def test_what_follows_when_anubis_is_silent_is_a_choice(gate, choice, code, trouble):
+def test_the_answer_to_a_silent_service_is_a_choice(gate, choice, code, trouble):
     opposite = "wait" if choice == "start" else "start"
     limits = {"WHEN_SILENT": choice, "WHEN_UNKNOWN": opposite, "DEADLINE_S": "5"}
     url = gate.url
@@ -389,5 +389,5 @@ def test_a_gate_trusts_the_authority_that_it_was_given_and_no_other(gate, tmp_pa
     assert ask(url, AUTHORITY=other.read_text(), WHEN_SILENT="wait").returncode == 1
 
 
-def test_the_file_of_the_gate_is_what_the_service_adds():
+def test_the_file_of_the_gate_equals_the_container_that_the_service_adds():
     assert (FOLDER / "gate.yaml").read_text() == make_manifests.gate_file()

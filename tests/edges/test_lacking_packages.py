@@ -52,7 +52,7 @@ def test_a_verb_names_the_package_that_its_cluster_needs(near, without, words, t
         ("psycopg", lambda: Database.open("postgresql://me@host/db")),
     ],
 )
-def test_so_does_what_trains_and_what_keeps_the_history(without, name, use):
+def test_training_and_databases_name_their_missing_package(without, name, use):
     without(name)
     with pytest.raises(MissingPackageError, match=f'needs the Python package "{name}"'):
         use()
@@ -66,11 +66,11 @@ def test_a_simulated_fleet_is_accepted_gated_and_kept_without_torch_and_ray(near
     assert near.run("keep", "--cluster", cluster).code == 0
 
 
-def test_the_way_to_get_a_package_names_what_brings_it(without):
+def test_a_missing_package_is_named_with_the_extra_that_installs_it(without):
     without("psycopg")
     with pytest.raises(MissingPackageError, match=r"pip install 'anubis-fleet\[postgresql\]'$"):
         require_package("psycopg", "a test")
 
 
-def test_what_is_installed_is_not_refused():
+def test_an_installed_package_is_not_refused():
     require_package("numpy", "a test")

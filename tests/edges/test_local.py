@@ -262,7 +262,9 @@ def test_a_killed_step_ends_at_once_with_all_of_its_processes(mark: str) -> None
     assert not bearers(mark)
 
 
-def test_nobody_can_set_the_clock_of_an_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_the_wall_clock_does_not_move_the_clock_of_an_executor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = SteadyClock()
     began = clock.now()
     assert began == pytest.approx(time.time(), abs=60)
@@ -312,7 +314,7 @@ def group(torch_forks: ForkServer, tmp_path: Path) -> Group:
     return group
 
 
-def test_a_rank_alone_on_its_node_is_told_what_torchrun_would_tell_it(
+def test_a_single_rank_gets_the_environment_of_torchrun(
     tmp_path: Path, torch_forks: ForkServer
 ) -> None:
     rank = tmp_path / "rank.py"

@@ -57,7 +57,7 @@ def test_an_error_is_unknown_to_monitoring_and_nothing_critical(near, words):
     assert LINE.match(done.out)
 
 
-def test_a_gate_tells_monitoring_its_answer_and_warns_where_nobody_vouches_for_a_node(fleet):
+def test_a_gate_gives_monitoring_its_answer_and_warns_of_unproven_nodes(fleet):
     summary = fleet.run("report", "--json").summary
     answers = {}
     for judgement in ("healthy", "defective", "unknown"):

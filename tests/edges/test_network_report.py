@@ -110,7 +110,7 @@ def level(short: float) -> int:
 # --- the heat map ------------------------------------------------------------------------------
 
 
-def test_each_measured_flow_is_a_cell_and_what_was_not_measured_is_none():
+def test_each_measured_flow_is_a_cell_and_an_unmeasured_one_is_not():
     view = scan(SMALL, slow("node00004"))
     absent = rail_nics_on("node00002", "node00005", "0")
     kept = {flow: short for flow, short in view.shortfall.items() if flow != absent}
@@ -130,7 +130,7 @@ def test_each_measured_flow_is_a_cell_and_what_was_not_measured_is_none():
     ("short", "colour"),
     [(-0.2, 0), (0.0, 0), (0.05, 0), (0.051, 1), (0.2, 2), (0.4, 3), (0.7, 4), (0.99, 5), (1, 6)],
 )
-def test_a_flow_has_the_colour_of_what_it_falls_short_by(short, colour):
+def test_a_flow_has_the_colour_of_its_shortfall(short, colour):
     view = NetworkView(fabric=SMALL, shortfall={rail_nics_on("node00001", "node00003", "0"): short})
     assert list(cells(matrix_of(view)[1])) == [(0, 2, colour)]
 
@@ -203,7 +203,7 @@ def test_a_row_is_never_shared_by_nodes_of_two_pods():
     assert pods == sorted(pods)
 
 
-def test_a_slow_node_is_marked_at_its_row_and_its_column_and_nobody_else_is():
+def test_only_a_slow_node_is_marked_at_its_row_and_column():
     _, svg = matrix_of(scan(SMALL, slow("node00004")))
     marked = [each.text for each in of_kind(svg, "defective") if each.tag == "text"]
     assert marked == ["✗1 node00004", "✗1 node00004"]
@@ -211,7 +211,7 @@ def test_a_slow_node_is_marked_at_its_row_and_its_column_and_nobody_else_is():
     assert of_kind(svg, "unknown") == []
 
 
-def test_a_blamed_leaf_is_framed_where_its_nodes_are():
+def test_a_blamed_leaf_is_framed_around_its_nodes():
     fabric = FatTree(nodes=64, nodes_per_leaf=8, spines=2).fabric()
     for part in (
         Part("switch", "leaf-0-3"),
@@ -237,7 +237,7 @@ def test_the_sign_of_a_leaf_stands_above_the_names_of_its_columns():
         assert float(sign.get("y", "")) + 6 <= top  # half a letter is that high
 
 
-def test_what_cannot_be_told_apart_is_outlined_and_not_condemned():
+def test_candidates_that_cannot_be_told_apart_are_outlined_as_unknown():
     view = blaming(SMALL, Part("node", "node00001"), Part("node", "node00002"), surely=False)
     for svg in (matrix_of(view)[1], drawn(fabric_picture.drawing(view))):
         assert of_kind(svg, "defective") == []
@@ -300,7 +300,7 @@ def test_blamed_parts_stand_out_with_their_sentence():
     assert [each.text for each in of_kind(svg, "sign")] == ["✗1"]
 
 
-def test_a_node_has_the_colour_of_its_verdict_and_none_where_nothing_was_measured():
+def test_a_node_has_the_colour_of_its_verdict_and_none_without_measurements():
     verdicts = {"node00001": Judgement.HEALTHY, "node00002": Judgement.UNKNOWN}
     verdicts["node00003"] = Judgement.DEFECTIVE
     flows = {rail_nics_on("node00001", "node00002", "0"): 0.0}
@@ -315,7 +315,7 @@ def test_a_node_has_the_colour_of_its_verdict_and_none_where_nothing_was_measure
     assert chips["node00002: unknown"].findtext("text") == "? node00002"
 
 
-def test_dots_have_the_colour_of_their_nodes_verdict_and_green_only_where_flows_were_measured():
+def test_dots_have_the_colour_of_their_node_and_green_only_with_measured_flows():
     fabric = FatTree(nodes=64, nodes_per_leaf=8, spines=4).fabric()
     verdicts = dict.fromkeys(fabric.nodes[1:], Judgement.HEALTHY)
     verdicts[fabric.nodes[0]] = Judgement.UNKNOWN
@@ -412,7 +412,7 @@ def test_labels_that_want_one_place_stand_side_by_side(asked):
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), sizes), min_size=1, max_size=20))
-def test_labels_that_have_room_stay_where_they_want_to_be(asked):
+def test_labels_with_room_stay_at_their_place(asked):
     ends = list(accumulate(gap + size for gap, size in asked))
     wanted = [end - size / 2 for end, (_, size) in zip(ends, asked, strict=True)]
     assert apart(wanted, [size for _, size in asked], ends[-1]) == pytest.approx(wanted)
@@ -421,7 +421,7 @@ def test_labels_that_have_room_stay_where_they_want_to_be(asked):
 # --- the page ----------------------------------------------------------------------------------
 
 
-def test_the_page_names_who_is_blamed_what_is_unplaced_and_what_is_odd():
+def test_the_page_names_blamed_unplaced_and_odd_parts():
     odd = Remark(kind="no-host", sentence="nobody knows whose H-1 is", line=7)
     view = replace(scan(SMALL, slow("node00004")), unplaced=("n7", "n8"))
     page = Markup(network_page(view, title="scan", findings=[odd]))
@@ -622,7 +622,7 @@ def test_a_browser_shows_every_label_whole_on_a_narrow_page_and_on_a_wide_one(
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp()
 
 
-def test_topology_show_writes_the_picture_with_its_source_and_what_could_not_be_placed(near):
+def test_scan_draw_writes_the_picture_with_its_source_and_unplaced_nodes(near):
     file = near.write("fabric.yaml", YAML.replace("n[3-4]", "n[2-3]"))
     os.utime(file, (NOON, NOON))
     words = ("scan", "--draw", "--topology", str(file), "n[1-4]", "--html", "it.html")

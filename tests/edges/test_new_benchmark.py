@@ -125,14 +125,14 @@ def test_the_folder_may_be_the_one_the_operator_stands_in(newcomers_apart):
     assert done.code == 0, done.err
 
 
-def test_what_is_no_program_is_left_alone(newcomers):
+def test_files_that_are_no_programs_are_ignored(newcomers):
     (newcomers.programs / "_shared.py").write_text("raise SystemExit(1)")
     (newcomers.programs / "README.md").write_text("no program")
     (newcomers.programs / "data.json").write_text("{}")
     assert newcomers.ask("bench", "list").code == 0
 
 
-def test_a_program_that_bench_new_wrote_is_run_where_the_modules_of_the_shipped_ones_are_found(
+def test_a_program_of_bench_new_finds_the_modules_of_the_shipped_ones(
     near,
 ):
     folder = near.folder / "mine"

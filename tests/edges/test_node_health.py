@@ -51,7 +51,7 @@ def test_this_machine_is_accepted_by_its_facts(near, suite):
     assert not any(metric.startswith(("disk_", "inodes_", "machine_")) for metric in learned)
 
 
-def test_an_xid_in_the_kernel_log_condemns_the_node_and_every_report_tells_its_limit(
+def test_an_xid_in_the_kernel_log_condemns_the_node_and_every_report_has_its_limit(
     near, suite, plant
 ):
     plant(79)
@@ -72,7 +72,7 @@ def alone(name):
     return "bench", "run", name, "--limits", "default"
 
 
-def test_a_program_alone_names_what_is_outside_the_limits_of_a_policy(near, plant):
+def test_a_program_alone_lists_values_outside_the_limits_of_a_policy(near, plant):
     words = (*alone("node_health"), "--seconds=0.05")
     plant(79)
     done = near.ask(*words)
@@ -112,7 +112,7 @@ def test_an_xid_without_a_limit_is_a_fact_with_its_number(near, suite, plant):
     assert row.split()[-5:] == ["1", "1.000", "-", "-", "0/1"]
 
 
-def test_what_was_kept_is_judged_learned_compared_and_exported_without_a_criterion(
+def test_stored_facts_are_judged_learned_compared_and_exported_without_a_criterion(
     near, suite, plant
 ):
     plant(79)
@@ -130,7 +130,7 @@ def test_what_was_kept_is_judged_learned_compared_and_exported_without_a_criteri
     assert (tuned.code, "machine_checks" in tuned.out) == (2, False)
 
 
-def test_a_simulated_fleet_has_no_faults_that_nobody_planted(near, suite):
+def test_a_simulated_fleet_has_only_planted_faults(near, suite):
     done = near.run("accept", "--suite", suite, "--cluster", near.fleet())
     assert done.code == 0, done.out
 
@@ -208,7 +208,7 @@ def test_a_sites_table_of_the_same_name_replaces_the_shipped_one(near):
         ({"versoin": 1}, 'did you mean "version"'),
     ],
 )
-def test_a_slip_in_a_table_is_told_and_not_skipped(near, changes, complaint):
+def test_a_slip_in_a_table_of_limits_is_reported_and_not_skipped(near, changes, complaint):
     own_table(near, "ours", **changes)
     with pytest.raises(ConfigError, match=complaint):
         configs.limits("ours")
@@ -222,13 +222,13 @@ def test_a_slip_in_a_table_is_told_and_not_skipped(near, changes, complaint):
         ({"overrides": [{"metric": "gpus", "at_most": 1, "source": "us"}]}, '"benchmark" is mis'),
     ],
 )
-def test_a_slip_in_a_policy_is_told_and_not_skipped(near, policy, complaint):
+def test_a_slip_in_a_policy_is_reported_and_not_skipped(near, policy, complaint):
     mine = str(near.write("mine.yaml", policy))
     with pytest.raises(ConfigError, match=complaint):
         configs.policy(mine)
 
 
-def test_a_limit_for_a_metric_that_nobody_measures_stops_the_run_before_it_begins(near, suite):
+def test_a_limit_for_an_unknown_metric_stops_the_run_before_it_begins(near, suite):
     own_table(near, "ours", limits=[{"metric": "gpu", "at_least": 8, "source": "us"}])
     mine = str(near.write("mine.yaml", {"limits": ["ours"]}))
     done = near.run("accept", "--suite", suite, "--policy", mine, "--dry-run")

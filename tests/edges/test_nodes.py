@@ -31,7 +31,7 @@ def read(text: str, *columns: str, **more: str) -> NodeIntake:
 # --- tables --------------------------------------------------------------------------------
 
 
-def test_a_table_of_nodes_says_where_each_stands_and_since_when():
+def test_a_table_of_nodes_gives_rack_cage_sku_and_date_of_each():
     installed = datetime(2024, 3, 30, tzinfo=UTC).timestamp()
     n1 = NodeAttributes(node="n1", rack="r1", cage="r1/c2", sku="h100", installed=installed)
     n2 = NodeAttributes(node="n2", rack="r1")
@@ -42,7 +42,7 @@ def test_a_table_of_nodes_says_where_each_stands_and_since_when():
     assert read(other, *words, times=["%d.%m.%Y"]).attributes == (n1, n2)
 
 
-def test_what_cannot_be_taken_is_left_out_and_named():
+def test_bad_lines_of_a_table_of_nodes_are_left_out_and_listed():
     table = (
         "node,rack,installed\nn1,r1,soon\nn2,r2,2030-01-01\n,r3,\n$(reboot),r4,\n"
         "n1,r5,2024-01-01\nn2,r2,\n"
@@ -86,7 +86,7 @@ def attributes(history: History) -> dict[str, NodeAttributes]:
     return {told.node: told for told in history.only().experience.happenings().attributes}
 
 
-def test_the_latest_import_counts_and_what_it_leaves_open_was_told_before(tmp_path: Path):
+def test_the_latest_import_counts_and_its_empty_cells_keep_earlier_values(tmp_path: Path):
     first = [NodeAttributes(node="n1", rack="r1", sku="h100"), NodeAttributes(node="n2", rack="r1")]
     moved = [NodeAttributes(node="n1", rack="r2"), NodeAttributes(node="n2", rack="r1")]
     with History.open(str(tmp_path / "history")) as history:

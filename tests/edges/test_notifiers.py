@@ -216,7 +216,7 @@ def test_it_is_signed_by_a_secret_that_is_kept_nowhere(part, monkeypatch, tmp_pa
     ],
     ids=str,
 )
-def test_what_could_never_be_sent_is_refused_with_the_reason(tmp_path, keys, complaint):
+def test_an_impossible_notifier_is_refused_with_the_reason(tmp_path, keys, complaint):
     file = tmp_path / "ours.yaml"
     stated = {"notifier": "webhook", "url": "https://example.com", "body": {"a": "{sentence}"}}
     file.write_text(yaml.safe_dump({**stated, **keys}))
@@ -228,7 +228,7 @@ SHIPPED = sorted(configs.files_of("notifiers"))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_each_shipped_form_says_what_happened_and_executes_nothing(name, part, monkeypatch):
+def test_each_shipped_notifier_states_the_event_and_executes_nothing(name, part, monkeypatch):
     """Words of strangers stay words: no name is replaced in them, no sign of the receiver's is
     left."""
     nasty = '<!channel> {key} & "quoted"\n@here'
@@ -281,7 +281,7 @@ def told_of(receiver):
     return Counter(json.loads(body)["topic"] for _, body in receiver.requests)
 
 
-def test_a_drain_a_swap_and_a_ticket_are_told_once_though_the_receiver_fails_twice(site):
+def test_a_drain_a_swap_and_a_ticket_are_sent_once_though_the_receiver_fails_twice(site):
     receiver = Receiver(500, 503)
     with receiver.listening():
         notifier = webhook(receiver.url)
@@ -308,14 +308,14 @@ def test_a_drain_a_swap_and_a_ticket_are_told_once_though_the_receiver_fails_twi
         )
 
 
-def test_nobody_is_told_unless_it_is_switched_on(site):
+def test_no_message_is_sent_unless_a_notifier_is_switched_on(site):
     fleet = site.keep(**ACT)
     assert fleet.actions
     with History.open(site.history) as history:
         assert history.only().messages.waiting() == []
 
 
-def test_what_is_only_proposed_is_told_on_request(site):
+def test_proposals_are_sent_on_request(site):
     receiver = Receiver()
     with receiver.listening():
         turn(site, webhook(receiver.url))
@@ -332,7 +332,7 @@ def fail(site, notifier):
             turn(site, notifier)
 
 
-def test_turns_that_go_on_failing_and_a_keeper_that_was_away_are_told(site, monkeypatch):
+def test_repeated_failures_and_an_absent_keeper_are_reported(site, monkeypatch):
     receiver = Receiver()
     with receiver.listening():
         notifier = webhook(receiver.url, topics=(Topic.STOPPED,))
@@ -376,7 +376,7 @@ def test_neither_a_clock_that_jumps_nor_another_service_that_took_over_is_a_keep
     assert receiver.requests == []
 
 
-def test_a_diagnosis_is_told_in_the_next_turn(site, tmp_path):
+def test_a_diagnosis_is_sent_in_the_next_turn(site, tmp_path):
     receiver = Receiver()
     dumps = tmp_path / "scrape"
     dumps.write_text('XPU_TIMER_COMMON_HANG{rank="0"} 1\nXPU_TIMER_COMMON_HANG{rank="1"} 1\n')

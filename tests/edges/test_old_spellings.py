@@ -50,7 +50,7 @@ def read(line: str) -> tuple[Any, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("old", "new"), MOVED.items(), ids=MOVED)
-def test_an_old_spelling_means_what_it_is_called_now(old, new, capsys):
+def test_an_old_spelling_means_the_new_one_and_names_it(old, new, capsys):
     meant = read(new)
     assert capsys.readouterr().err == ""
     assert read(old) == meant

@@ -99,7 +99,7 @@ def flow_on(desk, record, *, repeats=1, **fleet) -> CampaignRequest:
 # --- campaigns -----------------------------------------------------------------------------
 
 
-def test_accept_names_the_planted_node_and_writes_what_it_learned(desk, url):
+def test_accept_names_the_planted_node_and_writes_its_criteria(desk, url):
     request = flow_on(desk, AcceptRequest, slow_share=0.125)
     (planted,) = plants(configs.cluster(request.cluster).fleet, ["flow"])
     result = run_campaign(request, caller=Caller(history_url=url))
@@ -112,7 +112,7 @@ def test_accept_names_the_planted_node_and_writes_what_it_learned(desk, url):
         assert history.campaigns.latest(finished=True) == result.view.campaign.id
 
 
-def test_validate_judges_by_what_accept_wrote_and_writes_nothing(desk, url):
+def test_validate_judges_by_the_criteria_of_accept_and_writes_nothing(desk, url):
     with pytest.raises(CriteriaError, match="no criteria for suite"):
         run_campaign(flow_on(desk, ValidateRequest), caller=Caller(history_url=url))
     accepted = run_campaign(flow_on(desk, AcceptRequest), caller=Caller(history_url=url))
@@ -138,7 +138,7 @@ def test_a_plan_runs_nothing(desk):
     assert not desk.home.exists()
 
 
-def test_a_campaign_that_is_stopped_keeps_what_was_measured_and_resume_does_the_rest(desk, url):
+def test_a_stopped_campaign_keeps_its_measurements_and_resume_does_the_rest(desk, url):
     request = AcceptRequest(
         suite=desk.suite(desk.spin(waits_at=0)),  # six times, on this machine
         benchmarks=(desk.programs,),
@@ -206,7 +206,7 @@ def test_select_dates_a_decision_by_the_clock_it_is_given_and_keeps_it(fleet, ur
         assert history.only().decisions.newest() == [decision]
 
 
-def test_a_gate_tells_its_decision_before_it_tests_by_it(fleet, url):
+def test_a_gate_reports_its_decision_before_it_tests(fleet, url):
     now = time.time()
     with History.open(url) as history:
         history.only().incidents.add(
@@ -231,7 +231,7 @@ def test_a_gate_tells_its_decision_before_it_tests_by_it(fleet, url):
     ],
     ids=lambda event: event.kind,
 )
-def test_a_gate_knows_what_was_told_of_its_nodes_until_they_pass(fleet, url, event):
+def test_a_gate_knows_of_events_about_its_nodes_until_they_pass(fleet, url, event):
     caller = Caller(history_url=url)
     assert gate_of(fleet, "n3", "n4", caller=caller).decision.action is Action.SKIP
     select(event, fleet.terms, caller)
@@ -265,12 +265,12 @@ def test_a_gate_runs_nothing_for_a_node_that_is_out_of_service(fleet, url):
         (LocateRequest, {"over_s": 60.0}),
     ],
 )
-def test_a_request_has_no_field_for_what_its_verb_cannot_do(record, wishes):
+def test_a_request_has_no_field_that_its_verb_cannot_use(record, wishes):
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         record(**wishes)
 
 
-def test_counters_without_a_topology_are_refused_where_only_a_topology_leads_to_a_fabric():
+def test_counters_without_a_topology_are_refused_if_only_a_topology_gives_a_fabric():
     with pytest.raises(UsageError, match="this accept measures no fabric"):
         AcceptRequest(over_s=60.0)
     assert AcceptRequest(over_s=60.0, topology="example").crosses_fabric

@@ -45,7 +45,7 @@ def test_of_each_periodic_task_the_one_due_last_is_the_last_and_a_failure_is_no_
         assert history.cluster("lab").periodic_tasks.last(PeriodicTask.SWEEP) is None
 
 
-def test_what_is_written_again_takes_the_place_of_what_was(url):
+def test_a_record_written_again_replaces_the_first(url):
     with History.open(url) as history:
         periodic_tasks = history.cluster("prod").periodic_tasks
         periodic_tasks.write(PeriodicTaskRecord(task=PeriodicTask.SWEEP, due=1e5, began=2e5))

@@ -109,7 +109,7 @@ def test_a_sweep_that_was_done_by_a_clock_far_ahead_is_no_reason_to_leave_out_th
     assert len(campaigns(site)) == len(before) + 1
 
 
-def test_what_a_sweep_finds_the_next_turn_acts_on(site):
+def test_the_next_turn_acts_on_a_defect_that_a_sweep_found(site):
     site.later(QUARTER_S)
     site.describe(slow_share=0.125)
     swept = work(site, sweep=SWEEP)[PeriodicTask.SWEEP].last
@@ -118,7 +118,7 @@ def test_what_a_sweep_finds_the_next_turn_acts_on(site):
     assert "cordon" in [action.command.kind for action in fleet.actions]
 
 
-def test_a_sweep_tests_no_more_of_the_fleet_at_once_than_the_policy_says_and_nobody_at_work(site):
+def test_a_sweep_tests_no_more_nodes_at_once_than_allowed_and_no_busy_one(site):
     site.later(QUARTER_S)
     site.tell(JobAllocated(nodes=("n1", "n2"), duration_s=3600, job="7"))
     site.keep(owner=False)
@@ -163,7 +163,7 @@ def test_a_newer_proposal_takes_the_place_of_the_older(site):
     assert stages == [Stage.PROPOSED, Stage.WITHDRAWN, Stage.WITHDRAWN]
 
 
-def test_a_sweep_whose_process_died_is_taken_up_under_its_name(site, monkeypatch):
+def test_a_sweep_whose_process_died_is_resumed_under_its_name(site, monkeypatch):
     site.later(QUARTER_S)
     before = campaigns(site)
 
@@ -197,7 +197,7 @@ def test_work_at_which_every_process_dies_is_given_up(site, monkeypatch):
     assert last.sentence == "given up: its process ended 3 times before it was done"
 
 
-def test_what_cannot_be_done_fails_with_the_reason_and_waits_for_the_next_time(site):
+def test_a_task_that_cannot_be_done_fails_with_the_reason_and_waits_for_its_next_time(site):
     site.later(QUARTER_S)
     broken = {"sweep": SWEEP, "selection": "none"}
     last = work(site, **broken)[PeriodicTask.SWEEP].last
@@ -209,7 +209,7 @@ def test_what_cannot_be_done_fails_with_the_reason_and_waits_for_the_next_time(s
     assert work(site, sweep=SWEEP)[PeriodicTask.SWEEP].last.end is PeriodicTaskEnd.DONE
 
 
-def test_of_two_who_look_one_does_it_and_has_it_done_elsewhere_only_while_nobody_is_at_it(site):
+def test_of_two_processes_one_does_a_task_and_it_starts_only_while_no_other_runs(site):
     site.later(QUARTER_S)
     begun = []
     keeping = keeping_of(site, sweep=SWEEP)
@@ -223,14 +223,14 @@ def test_of_two_who_look_one_does_it_and_has_it_done_elsewhere_only_while_nobody
     assert begun == [1]
 
 
-def test_a_person_reads_what_became_of_it_and_when_it_is_next(site):
+def test_a_person_reads_the_result_of_a_task_and_its_next_time(site):
     site.now = 1.7e9 // DAY_S * DAY_S + QUARTER_S + 1
     standing = work(site, sweep=SWEEP)[PeriodicTask.SWEEP]
     (line,) = periodic_task_sentences([standing], standing.last.ended + 3 * 3600)
     assert line == "sweep: last 3 h ago: 8 of 8 nodes tested: all healthy; next in 21 h"
 
 
-def test_the_verb_keeps_tells_and_has_it_done_apart_under_the_service(site, entry, monkeypatch):
+def test_keep_reports_tasks_and_the_service_has_them_done_apart(site, entry, monkeypatch):
     policy = site.desk.write(
         "keeping.yaml",
         {"suite": site.suite, "sweep": {"every": "1d", "budget": "8nh"}, "tested_at_once": 1.0},
@@ -325,7 +325,7 @@ def test_criteria_that_changed_since_are_not_overwritten_by_an_older_proposal(si
     assert failed.stage is Stage.FAILED
 
 
-def test_where_nothing_was_measured_lately_nothing_is_learned(site):
+def test_without_recent_measurements_no_criteria_are_learned(site):
     site.later(31 * DAY_S)
     last = work(site, **LEARN)[PeriodicTask.CRITERIA].last
     assert last.end is PeriodicTaskEnd.UNCHANGED

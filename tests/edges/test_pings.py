@@ -107,7 +107,7 @@ def home(agents, near, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_the_keeper_plans_pings_and_suspects_the_node_whose_pings_are_lost_again_and_again(
+def test_the_keeper_plans_pings_and_suspects_the_node_that_loses_them_repeatedly(
     home, agents, near
 ):
     clock = itertools.count(1.8e9, 600.0)
@@ -151,7 +151,7 @@ def test_the_keeper_plans_pings_and_suspects_the_node_whose_pings_are_lost_again
     assert near.run("watch", "--pings", "--cluster", "bed", "--tell").code == 64
 
 
-def test_what_an_agent_says_is_read_and_nonsense_is_refused():
+def test_a_report_of_an_agent_is_read_and_nonsense_is_refused():
 
     one = Pinger("a", TOKEN, 0, {"eth0": Nic("lo", "127.0.0.1")})
     target = {"target": ["b", "0"], "address": "127.0.0.2", "port": 9}

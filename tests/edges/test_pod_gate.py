@@ -139,7 +139,7 @@ def test_a_pod_with_gpus_gets_the_gate_first_and_nothing_else_of_it_changes(docu
     ],
     ids=str,
 )
-def test_what_needs_no_gate_is_left_and_the_audit_says_why(document, changes):
+def test_a_pod_that_needs_no_gate_is_left_with_the_reason_in_the_audit(document, changes):
     answer = answer_review(review(document, **changes), GATE, "")
     response = answer.document["response"]
     assert (answer.outcome, response["allowed"]) == ("left", True)
@@ -157,7 +157,7 @@ def test_a_pod_that_is_not_understood_begins_and_its_maker_is_warned():
 
 
 @pytest.mark.parametrize("document", [{}, {"kind": "AdmissionReview"}, {"kind": "Pod"}])
-def test_what_is_no_review_is_refused(document):
+def test_a_document_that_is_no_review_is_refused(document):
     with pytest.raises(OrchestratorError):
         answer_review(document, GATE, "")
 
@@ -235,7 +235,7 @@ def test_a_token_neither_adds_to_a_gang_of_another_nor_has_it_forgotten(fleet):
     visitor.house.history.close_at_last()
 
 
-def test_the_service_answers_kubernetes_only_if_told_to_and_then_without_a_token(fleet):
+def test_the_service_answers_kubernetes_only_if_configured_and_then_without_a_token(fleet):
     url = str(fleet.history)
     closed, opened = (Visitor(house_of(url, **more)) for more in ({}, {"gated_pods": GATE}))
     asked = {"method": "POST", "json": review(pod())}

@@ -75,7 +75,7 @@ def existing(api: FakeApi, kind: object) -> list[dict]:
     return [entry.raw for entry in rows if not entry.deleted]
 
 
-def test_a_pod_calls_back_is_told_what_to_do_and_goes_with_its_password(
+def test_a_pod_calls_back_gets_its_order_and_leaves_with_its_password(
     api: FakeApi, opened, kubelet, tmp_path
 ):
     remote_command = opened.send("n1", order("echo $0 here; exit 3"), tmp_path / "0")
@@ -91,7 +91,7 @@ def test_a_pod_calls_back_is_told_what_to_do_and_goes_with_its_password(
     assert eventually(lambda: not ours(api))
 
 
-def test_what_a_pod_does_ends_with_its_driver(opened, kubelet, tmp_path):
+def test_processes_in_a_pod_end_with_their_driver(opened, kubelet, tmp_path):
     """However that ended: here is no more than the end of a connection."""
     remote_command = opened.send(
         "n1", order("echo $$ > pid; sleep 600", cwd=str(tmp_path)), tmp_path / "0"
@@ -103,7 +103,7 @@ def test_what_a_pod_does_ends_with_its_driver(opened, kubelet, tmp_path):
     assert eventually(lambda: not process.exists())
 
 
-def test_who_has_not_the_password_is_told_nothing(opened, kubelet, tmp_path):
+def test_a_caller_without_the_password_gets_nothing(opened, kubelet, tmp_path):
     remote_command = opened.send("n1", order("true"), tmp_path / "0")
     with socket.create_connection((opened.address, opened.port)) as stranger:
         stranger.sendall(b"guess\n")
@@ -172,7 +172,7 @@ def test_a_pod_that_kubernetes_refuses_or_that_fails_is_quoted(
         ),
     ],
 )
-def test_the_state_of_a_container_is_part_of_what_is_said(container, words):
+def test_the_state_of_a_container_is_part_of_the_message(container, words):
     status = {"phase": "Pending", "containerStatuses": [{"state": container}]}
     assert ": ".join(pods.state_of({"status": status})) == words
 
@@ -194,7 +194,7 @@ def test_a_server_that_hangs_is_waited_for_once_however_many_pods_are_to_go(
     assert len(asked) == 1
 
 
-def test_what_dead_drivers_left_is_removed_and_what_runs_is_not(api: FakeApi, start):
+def test_pods_of_dead_drivers_are_removed_and_running_ones_are_not(api: FakeApi, start):
     long_ago, now = "2026-01-01T00:00:00Z", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     for name, phase, made in (
         ("ended", "Succeeded", now),

@@ -71,7 +71,7 @@ def test_each_alert_is_played_once_when_all_is_well_and_once_when_nothing_is():
     assert set(re.findall(r'alertname="(\w+)"', str(fired["exp_samples"]))) == names
 
 
-def test_each_alert_says_in_one_sentence_what_is_and_in_another_what_to_do():
+def test_each_alert_has_one_sentence_for_the_fact_and_one_for_the_remedy():
     for rule in ALERTS:
         assert rule["labels"]["severity"] in ("page", "ticket"), rule["alert"]
         assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
@@ -154,7 +154,7 @@ def answers(url: str, expr: str) -> list:
 
 @needs_prometheus
 @pytest.mark.long
-def test_every_panel_shows_what_a_real_service_says(service, prometheus):
+def test_every_panel_shows_figures_of_a_real_service(service, prometheus):
     gate = json.dumps({"nodes": ["n[1-8]"], "duration_s": 3600}).encode()
 
     def empty() -> set[str]:

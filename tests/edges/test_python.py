@@ -44,7 +44,7 @@ def history(notebook, monkeypatch):
 
 
 @pytest.mark.long
-def test_what_the_page_prints_is_what_the_history_knows(history, notebook):
+def test_the_output_on_the_page_agrees_with_the_history(history, notebook):
     """Two campaigns were accepted; those of the gate, if any, lie between them."""
     _, printed = notebook
     *_, first = (row for row in anubis.campaigns() if row.kind == "accept")
@@ -57,7 +57,7 @@ def test_what_the_page_prints_is_what_the_history_knows(history, notebook):
 
 
 @pytest.mark.long
-def test_what_was_learned_on_the_page_judges_the_campaign_again(history, notebook):
+def test_criteria_learned_on_the_page_judge_the_campaign_again(history, notebook):
     folder, printed = notebook
     first = [row for row in anubis.campaigns() if row.kind == "accept"][-1]
     again = anubis.judge(anubis.JudgeRequest(first.id, criteria=folder / "criteria"))
@@ -67,7 +67,7 @@ def test_what_was_learned_on_the_page_judges_the_campaign_again(history, noteboo
     assert learned == own
 
 
-def test_every_operation_is_what_anubis_offers_under_its_name_and_is_on_the_page():
+def test_every_operation_is_offered_by_anubis_under_its_name_and_is_on_the_page():
     table = PAGE.split("## All functions")[1]
     for name in anubis.OPERATIONS:
         assert inspect.isfunction(getattr(anubis, name)) or inspect.isclass(getattr(anubis, name))
@@ -96,7 +96,7 @@ CAMPAIGNS = (
 )
 
 
-def test_what_a_campaign_does_unless_it_is_told_otherwise_is_the_same_for_every_verb():
+def test_defaults_of_campaigns_are_the_same_for_every_verb():
     """Only the suite differs: that of a scan depends on the network, and locate has its own."""
     said = [
         {field.name: field.default for field in dataclasses.fields(record) if field.name != "suite"}

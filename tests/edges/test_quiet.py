@@ -7,7 +7,7 @@ import os
 from anubis.operations.library_output import silence_libraries
 
 
-def test_what_a_library_writes_to_stdout_is_discarded_and_what_comes_after_is_not(capfd):
+def test_output_of_a_library_to_stdout_is_discarded_and_later_output_is_not(capfd):
     os.write(1, b"before ")
     with silence_libraries():
         os.write(1, b"debug")

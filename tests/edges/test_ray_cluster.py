@@ -400,7 +400,7 @@ sys.stdin.read()
 
 
 @pytest.mark.ray
-def test_a_node_whose_processors_another_job_has_in_ray_is_left_alone(
+def test_a_node_whose_cpus_another_job_of_ray_has_is_left_alone(
     executor: RayExecutor, cluster: Cluster, tmp_path: Path
 ) -> None:
     busy, free = cluster.name(1), cluster.name(0)
@@ -415,7 +415,7 @@ def test_a_node_whose_processors_another_job_has_in_ray_is_left_alone(
             assert second.absent() == {busy: sentence}
 
 
-def test_of_what_ray_hands_out_nobodys_memory_for_objects_is_work() -> None:
+def test_only_taken_cpus_and_gpus_of_ray_count_as_work() -> None:
     total = {"CPU": 8.0, "GPU": 4.0, "object_store_memory": 9e9, "node:10.0.0.1": 1.0}
     assert taken_in_ray(total, total) == {}
     assert taken_in_ray(total, {"CPU": 7.5, "object_store_memory": 8e9, "node:10.0.0.1": 1.0}) == {
@@ -468,7 +468,7 @@ def test_a_node_that_falls_silent_is_lost(executor: RayExecutor, cluster: Cluste
 
 
 @pytest.mark.ray
-def test_closing_ends_what_runs_and_again_does_nothing(
+def test_closing_ends_running_programs_and_closing_again_does_nothing(
     executor: RayExecutor, cluster: Cluster
 ) -> None:
     executor.launch(Launch(step=step_of("sleeps", cluster.name(0)), attempt=99))
@@ -479,7 +479,7 @@ def test_closing_ends_what_runs_and_again_does_nothing(
 
 
 @pytest.mark.ray
-def test_an_open_cluster_is_known_for_one_also_by_who_shows_a_token(
+def test_an_open_ray_cluster_is_recognised_even_if_a_token_is_shown(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
@@ -622,7 +622,7 @@ for name in ("a", "b", "c", "d", "a/below", "pods/0d5f/volumes/kubernetes.io~emp
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts folders, and becomes another user")
-def test_a_volume_of_this_pod_alone_is_safe_though_everybody_may_write_to_it(street: Path) -> None:
+def test_a_volume_of_one_pod_is_safe_although_world_writable(street: Path) -> None:
     """A kubelet gives an emptyDir the mode 0777, to root, without the sticky bit."""
     look = [sys.executable, "-I", "-S", "-c", LOOK, str(guardian.__file__), str(street)]
     apart = ["unshare", "--mount", "--propagation=private", "sh", "-ec", MOUNTED, "sh", str(street)]
@@ -637,7 +637,7 @@ def test_a_volume_of_this_pod_alone_is_safe_though_everybody_may_write_to_it(str
     ]
 
 
-def test_what_a_killed_agent_left_goes_and_what_others_left_stays(tmp_path: Path) -> None:
+def test_the_folder_of_a_killed_agent_is_removed_and_foreign_ones_stay(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     left, foreign = (tmp_path / f"mine-{number}" for number in (1, 2))
     for folder in (left, foreign):
@@ -705,7 +705,7 @@ def mute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RayExecutor:
     return executor
 
 
-def test_where_a_busy_node_falls_silent_the_idle_ones_are_asked(mute: RayExecutor) -> None:
+def test_if_a_busy_node_falls_silent_idle_nodes_are_asked(mute: RayExecutor) -> None:
     mute._link.cut.add("10.0.0.0:1")
     (lost,) = news(mute, look_s=0.05)
     assert isinstance(lost, NodeLost)
@@ -806,7 +806,7 @@ def test_all_agents_are_of_one_class_which_ray_sends_once() -> None:
     assert ray_process.agent_kind() is ray_process.agent_kind()
 
 
-def test_a_driver_that_was_stopped_takes_nobody_for_silent(
+def test_a_driver_that_was_suspended_loses_no_node(
     mute: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mute._link.cut.add("10.0.0.0:1")
@@ -839,7 +839,7 @@ def test_an_address_that_accepts_and_stays_silent_is_an_error(
         ({"RAY_AUTH_MODE": "token"}, "token", None),
     ],
 )
-def test_a_token_is_shown_wherever_ray_finds_one_unless_that_is_switched_off(
+def test_a_token_that_ray_finds_is_shown_unless_that_is_switched_off(
     given: dict[str, str],
     mode: str | None,
     kept: str | None,
@@ -871,7 +871,7 @@ def test_a_ray_of_our_own_is_closed_and_leaves_no_token_in_the_home(
     assert "RAY_AUTH_TOKEN" not in settings
 
 
-def test_an_address_where_nobody_answers_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_an_address_without_a_ray_cluster_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ExecutorError, match=r'no ray cluster answers at "127\.0\.0\.1:1"'):
         RayExecutor("127.0.0.1:1", programs_in(tmp_path), parse)
 
@@ -916,7 +916,7 @@ def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() ->
     assert resumed.name == "n1"
 
 
-def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:
+def test_modules_sent_to_nodes_need_only_the_standard_library() -> None:
     sent = (forked_python, guardian, machine)
     travellers = {module.__name__ for module in sent}
     for module in (node_agent, *sent, ray_node):

@@ -179,7 +179,7 @@ def test_a_drained_node_is_reached_past_slurm(site: Site) -> None:
 
 
 @real
-def test_who_asks_slurm_for_somebodys_work_does_not_hear_of_the_campaigns_own_job(
+def test_a_campaigns_own_slurm_job_is_not_counted_as_work_of_others(
     site: Site,
 ) -> None:
     _, campaign = site.campaigns
@@ -223,14 +223,14 @@ def test_the_token_is_in_files_of_their_owner_and_on_no_command_line(site: Site)
 
 
 @real
-def test_who_did_not_come_up_is_absent_with_what_was_said_last(site: Site) -> None:
+def test_a_node_that_did_not_start_is_absent_with_its_last_output(site: Site) -> None:
     for campaign in site.campaigns:
         words = f'node3: Ray did not start on it: "{campaign.words}"'
         assert words in [campaign.driver.stderr.readline().strip() for _ in range(2)]
 
 
 @real
-def test_what_a_killed_driver_leaves_ends_on_the_node_and_beside_it(site: Site) -> None:
+def test_processes_of_a_killed_driver_end_on_the_nodes(site: Site) -> None:
     killed, goes_on = site.campaigns
     before = goes_on.ray_there()
     os.kill(killed.driver.pid, signal.SIGKILL)
@@ -260,7 +260,7 @@ BY_SLURM = RayStart(
 )
 
 
-def test_ssh_asks_nobody_takes_the_node_for_no_option_and_its_shell_gets_quoted_words() -> None:
+def test_ssh_asks_no_questions_takes_no_node_as_an_option_and_quotes_words() -> None:
     *words, end, node, command = remote_commands.argv_to(BY_SSH, "-oProxyCommand=reboot")
     assert words[0] == "ssh"
     assert "BatchMode=yes" in words
@@ -269,7 +269,7 @@ def test_ssh_asks_nobody_takes_the_node_for_no_option_and_its_shell_gets_quoted_
     assert shlex.split(command) == ["/a b/python", "-I", "-S", "-c", remote_commands.TAKE_IN]
 
 
-def test_slurm_gives_the_whole_node_to_nobody_else() -> None:
+def test_slurm_gives_the_whole_node_to_the_campaign() -> None:
     words = remote_commands.argv_to(BY_SLURM, "gpu7")
     assert {"--exclusive", "--nodes=1", "--mem=0", "--gres=gpu:8", "--nodelist=gpu7"} <= {*words}
     assert words[-7:-4] == ["apptainer", "exec", "python3"]
@@ -301,7 +301,7 @@ def end(remote_command: RemoteCommand) -> None:
     remote_command.close(time.monotonic() + 20)
 
 
-def test_the_last_words_are_those_of_the_node_without_what_ray_puts_round_them(
+def test_the_last_words_of_a_node_are_shown_without_those_of_ray(
     tmp_path: Path,
 ) -> None:
     words = "2026-11-22 15:23:26,855\tINFO scripts.py:1266 -- no disk\n\n"
@@ -368,7 +368,7 @@ def test_a_node_with_other_versions_says_so_and_does_not_join(
     end(remote_command)
 
 
-def test_the_address_is_that_towards_the_first_node_whose_name_tells() -> None:
+def test_the_address_of_the_driver_is_the_one_towards_the_first_node_that_resolves() -> None:
     by_slurm = RayStart(by="slurm", python="python3")
     assert address_for(by_slurm, ["no.such.host.invalid", "127.0.0.1"]) == "127.0.0.1"
     stated = replace(by_slurm, driver_address="10.1.2.3")
@@ -388,7 +388,7 @@ def test_an_remote_command_that_is_let_go_leaves_neither_process_nor_folder(tmp_
     assert not scratch.exists()
 
 
-def test_a_folder_that_somebody_else_made_is_not_taken(tmp_path: Path) -> None:
+def test_a_folder_made_by_another_is_not_used(tmp_path: Path) -> None:
     remote_command = remote_command_of(tmp_path, "", scratch=str(tmp_path))
     assert eventually(lambda: remote_command.has_ended)
     assert "File exists" in remote_command.last_words()
@@ -472,7 +472,7 @@ class Head:
 @pytest.mark.parametrize(
     ("load", "cores", "times"), [(0.0, 2, 1.0), (2.0, 2, 1.0), (6.0, 2, 3.0), (90.0, 2, 10.0)]
 )
-def test_a_head_has_longer_where_more_processes_wait_for_the_cores(
+def test_a_head_has_more_time_if_more_processes_wait_for_the_cores(
     monkeypatch: pytest.MonkeyPatch, load: float, cores: int, times: float
 ) -> None:
     monkeypatch.setattr(ray_start.os, "getloadavg", lambda: (load, 0.0, 0.0))

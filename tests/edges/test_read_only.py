@@ -73,9 +73,7 @@ def suite(near) -> str:
     return near.suite({"benchmark": "gemm"})
 
 
-def test_reading_verbs_answer_as_they_do_where_the_history_can_be_written(
-    near, sealed, monkeypatch
-):
+def test_reading_verbs_answer_the_same_on_a_read_only_history(near, sealed, monkeypatch):
     verbs = [
         ("report", "--json"),
         ("criteria", "judge", "--json"),
@@ -104,7 +102,7 @@ def test_verbs_that_write_are_refused_in_one_sentence(near, sealed):
         assert "make the file and its folder writable" in line
 
 
-def test_rows_that_are_not_in_the_file_yet_are_told_of_and_not_left_out(shelf, tmp_path):
+def test_rows_not_yet_in_the_file_are_reported_and_not_left_out(shelf, tmp_path):
     file = tmp_path / "history.db"
     with History.open(str(file)), closing(sqlite3.connect(file)) as writer:
         writer.execute("PRAGMA wal_autocheckpoint = 0")
@@ -117,7 +115,7 @@ def test_rows_that_are_not_in_the_file_yet_are_told_of_and_not_left_out(shelf, t
         History.open(str(shelf.folder / "history.db"))
 
 
-def test_a_history_of_an_older_anubis_that_cannot_be_written_is_told_of(shelf, monkeypatch):
+def test_an_older_history_that_cannot_be_written_is_refused_with_the_way_out(shelf, monkeypatch):
     monkeypatch.setattr(database, "REVISIONS", ("0013", database.HEAD))  # once there are two
     file = shelf.folder / "history.db"
     History.open(str(file)).close()

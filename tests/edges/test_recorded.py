@@ -46,7 +46,7 @@ def read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["r.parquet", "r.csv", "r.csv.gz"])
-def test_what_was_written_is_read_again(tmp_path, name):
+def test_a_written_recording_is_read_back_equal(tmp_path, name):
     telemetry, file = made(), tmp_path / name
     write_recording(telemetry, file)
     again = read_recording(file, SETTINGS, NAMES).telemetry
@@ -86,7 +86,7 @@ def test_each_form_holds_the_same_telemetry(read, form, name):
     np.testing.assert_array_equal(again.only(telemetry.nodes).values, telemetry.values)
 
 
-def test_only_the_end_and_only_some_nodes_are_read_where_nobody_wants_more(read):
+def test_only_the_requested_end_and_nodes_of_a_recording_are_read(read):
     telemetry = made()
     again = read(long_lines(telemetry), nodes=["node3", "node0"], last_s=9).telemetry
     assert again.nodes == ("node3", "node0")
@@ -121,7 +121,7 @@ def test_samples_every_15_seconds_make_a_grid_of_15_seconds(read):
     assert not np.isnan(telemetry.series("gpu_duty")).any()
 
 
-def test_what_is_missing_is_said(read):
+def test_missing_rows_and_metrics_are_remarked(read):
     remarks = read(LONG + f"{START},n1,gpu_duty,5\n{START + 1},n1,gpu_duty,5\n,n1,gpu_duty,5\n")
     rows, pfc = remarks.remarks
     assert rows == "1 of 3 rows name no node or no time, and are left out"
@@ -163,7 +163,7 @@ def test_one_wrong_time_does_not_stretch_the_grid(read):
         (LONG + "".join(f"{t},n1,gpu_duty,5\n" for t in (1, *range(START, START + 9))), "too much"),
     ],
 )
-def test_what_cannot_be_read_ends_in_a_sentence_that_names_the_file(read, text, sentence):
+def test_an_unreadable_recording_is_one_sentence_that_names_the_file(read, text, sentence):
     with pytest.raises(TelemetryError, match=sentence) as raised:
         read(text)
     assert "r.csv" in str(raised.value)

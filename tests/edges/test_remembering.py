@@ -125,7 +125,7 @@ def seen(glance) -> dict[str, object]:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
 )
-def test_what_is_remembered_is_what_is_read_anew(tmp_path, seed):
+def test_the_remembered_past_equals_a_fresh_reading(tmp_path, seed):
     url = str(tmp_path / "history.db")
     with OpenHistory.open(url) as kept, OpenHistory.open(url) as writer:
         teller, glance = Teller(writer, seed), None
@@ -157,7 +157,7 @@ def decided(part, now, nodes):
     return decision, past.links_among({"n1"}), past.standing.unfit.get("n1")
 
 
-def test_nothing_is_read_again_while_nothing_changes_and_then_only_what_did(tmp_path):
+def test_only_changed_rows_are_read_again(tmp_path):
     with OpenHistory.open(str(tmp_path / "history.db")) as history:
         part, statements = history.cluster(UNNAMED), []
         carry_out(history, "v1", 399.0)
@@ -198,7 +198,7 @@ def read_of(statements, tables):
 
 
 @pytest.mark.parametrize("run", [BOTH, replace(BOTH, phases=())], ids=["measured", "not-measured"])
-def test_what_is_a_year_old_counts_no_more_though_nobody_told_anything(tmp_path, run):
+def test_year_old_results_expire_without_any_new_event(tmp_path, run):
     url, later = str(tmp_path / "history.db"), NOW + 366 * DAY_S
     with OpenHistory.open(url) as kept, History.open(url) as anew:
         carry_out(kept, "v1", 399.0, bad=[("n1", "gemm")], run=run)

@@ -296,7 +296,7 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
     }
 
 
-def test_a_group_is_named_by_its_members_and_what_is_absent_is_null():
+def test_a_group_is_named_by_its_members_and_absent_values_are_null():
     group = Verdict(
         participants=("a", "b"),
         benchmark="collective",
@@ -390,19 +390,19 @@ def test_a_curve_keeps_both_ends_and_its_corners_lie_on_the_distribution(count):
         assert level == pytest.approx(np.mean(samples <= sample))
 
 
-def test_a_failure_that_was_tried_again_is_told_by_its_last_attempt_only():
+def test_a_retried_failure_is_listed_by_its_last_attempt_only():
     first = replace(small_view().executions[0], ended=Ended.FAILED, final=False, reason="no route")
     last = replace(first, attempt=2, final=True, reason="still no route")
     assert [o.reason for o in omissions((first, last))] == ["still no route"]
 
 
-def test_a_loss_is_told_of_the_lost_node_and_not_of_its_partners():
+def test_a_loss_is_listed_for_the_lost_node_and_not_for_its_partners():
     lost = next(e for e in small_view().executions if e.ended is Ended.LOST)
     group = replace(lost, step=replace(lost.step, participants=("n01", "n02", "n03")))
     assert [o.nodes for o in omissions((group,))] == [("n02",)]
 
 
-def test_nodes_that_differ_in_a_fact_are_told_and_names_that_repeat_the_node_are_not():
+def test_differing_facts_of_nodes_are_listed_and_names_of_the_node_are_not():
     told = {fact.name: dict(fact.values) for fact in facts(small_view().executions)}
     assert told["driver"] == {"570.124": ("n01", "n04"), "570.86": ("n03",)}
     assert told["gpu.count"] == {"8": ("n01", "n03", "n04")}
@@ -423,7 +423,7 @@ def test_the_verdicts_of_the_real_judge_find_their_curves():
     assert all(np.isfinite(row.similarities).all() for row in rows)
 
 
-def test_what_is_said_of_one_node_of_a_group_is_not_counted_beside_the_group():
+def test_a_verdict_on_one_node_of_a_group_is_not_counted_beside_the_group():
     view = small_view()
     blamed = replace(view.assessment.alone[0], participants=("n01",), device="")
     verdicts = (blamed, *view.assessment.alone)
@@ -473,7 +473,7 @@ def test_no_line_is_wider_than_the_terminal_and_a_pipe_gets_no_colour_codes():
     assert "\x1b" in shown(small_view(), force_terminal=True, color_system="standard")
 
 
-def test_a_large_fleet_is_told_by_its_unhealthy_nodes_and_the_number_of_the_others():
+def test_a_large_fleet_is_shown_by_its_unhealthy_nodes_and_a_count_of_the_rest():
     view = large_view()
     unhealthy = [n for n in view.assessment.nodes if n.judgement is not Judgement.HEALTHY]
     healthy = len(view.assessment.nodes) - len(unhealthy)
@@ -606,7 +606,7 @@ def test_a_hostile_name_or_reason_stays_text():
     assert hostile in page.text
 
 
-def test_the_page_tells_every_node_with_its_verdict_and_what_was_not_measured():
+def test_the_page_lists_every_node_with_its_verdict_and_omissions():
     page = Markup(html.render(small_view()))
     tiles = {a["data-node"]: a for _, a in page.tags if "data-node" in a}
     assert {name: tile["class"] for name, tile in tiles.items()} == {
@@ -635,7 +635,7 @@ def test_importing_the_reports_loads_no_library_for_showing():
     assert run.stdout.strip() == "[]", run.stderr
 
 
-def test_the_first_sentence_says_what_may_be_used_and_what_may_not():
+def test_the_first_sentence_states_which_nodes_may_be_used():
     sentence = "2 of 4 nodes may go into service; 1 must stay out until repaired and tested again; "
     further = (
         "1 must be tested again before any use; the fabric between the nodes was not measured."
@@ -645,7 +645,7 @@ def test_the_first_sentence_says_what_may_be_used_and_what_may_not():
     assert sentence in Markup(html.render(small_view())).text
 
 
-def test_what_to_do_is_listed_once_for_all_nodes_that_need_it():
+def test_an_instruction_is_listed_once_for_all_nodes_that_need_it():
     remedies = (
         Remedy(codes=("GEMM.*",), action="reset the GPU", evidence="its serial number"),
         Remedy(codes=("NODE-LOST",), action="look at the console"),
@@ -677,7 +677,7 @@ def test_an_acceptance_ends_with_the_list_of_healthy_nodes_and_room_to_sign(kind
     assert ("may go into service" in page) is (kind is CampaignKind.ACCEPT)
 
 
-def test_what_is_wider_than_the_page_can_be_scrolled_by_keyboard_and_has_a_name():
+def test_wide_tables_of_the_page_scroll_by_keyboard_and_have_names():
     tags = Markup(html.render(small_view())).tags
     wide = [attributes for _, attributes in tags if attributes.get("class") == "wide"]
     assert wide

@@ -65,7 +65,7 @@ def test_after_sigkill_nothing_runs_on_and_resume_does_the_rest(desk):
     assert_resume_does_the_rest(desk)
 
 
-def test_an_interrupted_campaign_writes_what_is_known_so_far_where_a_page_was_asked_for(desk):
+def test_an_interrupted_campaign_writes_its_page_so_far(desk):
     suite = desk.suite(desk.spin(WAITS_AT))
     driver = desk.start("accept", "--suite", suite, "--html", "so-far.html")
     assert eventually(lambda: desk.began() == WAITS_AT), driver.communicate()
@@ -128,7 +128,7 @@ main()
 
 
 @pytest.mark.long
-def test_a_driver_that_was_stopped_past_all_limits_while_its_clock_was_set_blames_nobody(desk):
+def test_a_driver_suspended_past_all_limits_while_its_clock_was_set_loses_no_node(desk):
     suite = desk.suite(desk.held_flow(timeout_s=3))
     words = ["accept", "--suite", suite, "--benchmarks", str(desk.programs)]
     driver = subprocess.Popen(

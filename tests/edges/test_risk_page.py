@@ -54,7 +54,7 @@ def line(picture: str, kind: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, _, y in (each.partition(",") for each in points.split())]
 
 
-def test_who_foretells_what_comes_lies_on_the_line_and_who_foretells_too_little_above_it():
+def test_a_right_forecast_is_on_the_line_and_a_low_one_above_it():
     right, double = {0.02: 0.02, 0.05: 0.05, 0.2: 0.2}, {0.02: 0.04, 0.05: 0.1, 0.2: 0.4}
     scores = tuple(
         scored(model, "node", seed, groups)
@@ -82,7 +82,7 @@ def test_an_interval_says_how_far_seeds_are_apart():
     assert lengths[1] == pytest.approx(0)
 
 
-def test_who_gives_all_nodes_one_chance_and_splits_that_decide_nothing_have_no_picture():
+def test_equal_chances_for_all_nodes_and_undecided_splits_have_no_picture():
     scores = (
         scored("exponential", "node", 0, {0.1: 0.1}),
         scored("cox", "random", 0, {0.1: 0.1}),
@@ -94,7 +94,7 @@ def test_who_gives_all_nodes_one_chance_and_splits_that_decide_nothing_have_no_p
     assert all(f'<section id="{kind}">' in page for kind in ("random", "node", "time", "fleet"))
 
 
-def test_what_a_page_shows_is_escaped_and_nothing_is_loaded():
+def test_texts_on_a_page_are_escaped_and_no_resource_is_loaded():
     left_out = ("cox by node, seed 0: <script>alert(1)</script>",)
     scores = (scored("cox", "node", 0, {0.1: 0.1}),)
     page = evaluation_page(Evaluation(scores=scores, left_out=left_out), CHOICE, "prod")
@@ -142,7 +142,7 @@ def test_an_axis_has_a_few_ticks_from_end_to_end(begin, end):
 
 
 @pytest.mark.parametrize(("width", "spread"), [(80, False), (120, True)])
-def test_the_table_fits_a_terminal_and_has_the_spread_where_there_is_room(width, spread):
+def test_the_table_fits_a_terminal_and_has_the_spread_if_there_is_room(width, spread):
     kinds: tuple[SplitKind, ...] = ("random", "node", "time")
     scores = tuple(
         scored("exponential-per-count", kind, seed, {0.1: 0.1}) for kind in kinds for seed in (0, 1)

@@ -76,7 +76,7 @@ def test_the_selector_asks_the_model_that_was_trained(anubis, home):
     assert without not in asked.out
 
 
-def test_an_evaluation_names_its_choice_and_asks_named_nodes_what_the_others_teach(
+def test_an_evaluation_names_its_choice_and_predicts_named_nodes_from_the_others(
     anubis, home, tmp_path
 ):
     page = tmp_path / "risk.html"
@@ -107,7 +107,7 @@ def test_the_curve_of_a_node_is_drawn_on_a_page(anubis, home, tmp_path):
     assert "<td>gpu 240." in page.read_text()
 
 
-def test_risk_shows_what_the_model_knows_of_each_node(anubis, home, tmp_path):
+def test_risk_shows_the_covariates_of_each_node(anubis, home, tmp_path):
     model = str(tmp_path / "risk.npz")
     assert anubis(home, "train", "--kind", "cox", "--risk-model", model).code == 0
     shown = anubis(home, "show", f"{BAD},new1", "--risk-model", model).out
@@ -128,7 +128,7 @@ def test_risk_shows_what_the_model_knows_of_each_node(anubis, home, tmp_path):
         (["evaluate", "--ask", "node[00-11]"], "name fewer, none is left to train on"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(anubis, home, words, complaint):
+def test_impossible_requests_of_risk_are_one_line(anubis, home, words, complaint):
     found = anubis(home, *words)
     assert found.code in NO_VERDICT
     assert complaint in found.err
@@ -136,9 +136,7 @@ def test_what_cannot_be_done_is_said_in_one_line(anubis, home, words, complaint)
 
 
 @pytest.mark.parametrize("verb", ["train", "evaluate"])
-def test_a_fleet_without_an_incident_teaches_nothing_and_is_told_so_in_one_line(
-    anubis, tmp_path, verb
-):
+def test_a_fleet_without_incidents_trains_no_model_with_one_line(anubis, tmp_path, verb):
     with History.open(f"sqlite:///{tmp_path / 'history.sqlite'}") as history:
         history.only().watches.add(
             [Watch(node=node, since=time.time() - 200 * DAY_S) for node in NODES]
@@ -162,7 +160,7 @@ def test_a_single_incident_leaves_the_base_rate_and_a_reason_that_can_be_read(an
     assert max(map(len, found.err.splitlines())) < 300
 
 
-def test_without_a_history_it_is_said_what_to_do(anubis, tmp_path):
+def test_risk_without_a_history_states_the_first_step(anubis, tmp_path):
     found = anubis(tmp_path, "train")
     assert found.code == 2
     assert "import incidents first" in found.err

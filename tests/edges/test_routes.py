@@ -66,7 +66,7 @@ def test_tables_behind_the_topology_tell_every_route(tmp_path, fabric, tables_of
     assert routes_of(read.fabric) == routes_of(fabric)
 
 
-def test_guids_keep_the_routes_of_tables_whose_lids_are_of_another_time(tmp_path):
+def test_guids_keep_routes_of_tables_with_outdated_lids(tmp_path):
     turned = [TREE.nics[-1].lid, *(nic.lid for nic in TREE.nics[:-1])]
     nics = (replace(nic, lid=lid) for nic, lid in zip(TREE.nics, turned, strict=True))
     old = replace(TREE, nics=tuple(nics))
@@ -75,7 +75,7 @@ def test_guids_keep_the_routes_of_tables_whose_lids_are_of_another_time(tmp_path
     assert routes_of(fabric_sources.load(file).fabric) == routes_of(TREE)
 
 
-def test_a_traced_path_tells_one_route():
+def test_a_traced_path_gives_one_route():
     traced = forwarding.parse(TRACED, TREE, "it", None)
     fabric = replace(TREE, routes=traced)
     known = {pair: way for pair, way in routes_of(fabric).items() if way}
@@ -87,7 +87,7 @@ def test_routes_are_kept_with_a_plan():
     assert load(Routes, dump(TREE.routes)) == TREE.routes
 
 
-def test_tables_older_than_the_cables_lead_nowhere_and_are_told(tmp_path):
+def test_tables_older_than_the_cables_give_no_route_and_a_finding(tmp_path):
     moved = routed_fabric(FatTree(nodes=12, nodes_per_leaf=4, spines=4, cables=1))
     file = tmp_path / "fabric.txt"
     file.write_text(ibnetdiscover_of(TREE) + dump_fts_of(moved))
@@ -104,7 +104,7 @@ def test_tables_without_a_topology_are_refused_with_the_way_to_keep_both(tmp_pat
         fabric_sources.load(file)
 
 
-def test_tables_of_another_fabric_are_told(tmp_path):
+def test_tables_of_another_fabric_are_a_finding(tmp_path):
     file = tmp_path / "fabric.txt"
     file.write_text(ibnetdiscover_of(TREE) + dump_fts_of(TREE).replace("guid 0x", "guid 0xff"))
     read = fabric_sources.load(file)
@@ -127,7 +127,7 @@ def test_show_says_which_routes_it_goes_by_and_how_old_they_are(near, tmp_path):
     assert "dump_fts >> FILE" in near.run("scan", "--draw", "--topology", str(file)).out
 
 
-def test_of_ethernet_it_says_that_no_switch_tells_its_hash(near):
+def test_the_drawing_of_ethernet_states_that_hashes_of_switches_are_unknown(near):
     racks = "racks:\n- {nodes: 'n[1-4]', leaves: l1}\n- {nodes: 'n[5-8]', leaves: l2}\n"
     links = "links:\n- {below: 'l[1-2]', above: 's[1-2]'}\n"
     file = near.write("racks.yaml", racks + links)
@@ -135,7 +135,7 @@ def test_of_ethernet_it_says_that_no_switch_tells_its_hash(near):
 
 
 @pytest.mark.long
-def test_a_scan_names_one_lossy_uplink_with_the_ports_at_both_ends_where_tables_are_known(near):
+def test_with_tables_a_scan_names_one_lossy_uplink_with_the_ports_at_both_ends(near):
     cluster = near.fleet(nodes="node[00001-00012]", faults=["lossy uplink"], seed=3)
     subjects = []
     for tables in ("", dump_fts_of(TREE)):

@@ -73,7 +73,7 @@ def test_a_file_beside_the_clusters_file_says_how_it_is_cabled(near):
     assert part["parts"][0]["kind"] == "switch"
 
 
-def test_the_answer_names_the_part_with_its_evidence_and_a_report_tells_the_same(near):
+def test_a_scan_names_the_part_with_its_evidence_and_a_report_repeats_it(near):
     done = scan(near, "--json", faults=["bad cable"])
     (part,) = [line for line in done.lines if line["type"] == "part"]
     (named,) = part["parts"]
@@ -107,7 +107,7 @@ def test_a_dead_leaf_is_the_first_thing_that_table_json_page_and_exit_code_say(d
     assert below.split()[0] == "nodes:"
 
 
-def test_a_second_scan_is_judged_by_what_the_first_one_learned(near):
+def test_a_second_scan_is_judged_by_criteria_of_the_first(near):
     first = scan(near)
     assert (first.code, "do not show a loss that half of them share" in first.err) == (0, True)
     criteria = near.home / "criteria" / "scan"
@@ -120,7 +120,7 @@ def test_a_second_scan_is_judged_by_what_the_first_one_learned(near):
     assert "learned from these" not in done.err
 
 
-def test_a_dry_run_says_what_would_be_crossed_and_what_not(near):
+def test_a_dry_run_lists_crossed_and_uncrossed_links(near):
     quick, full = (
         json_lines(scan(near, way, "--dry-run", "--json")) for way in ("--quick", "--full")
     )
@@ -172,7 +172,7 @@ def test_without_a_topology_all_count_as_being_on_one_switch_and_that_is_said(ne
         (["--resume", "--dry-run"], "leave out --resume"),
     ],
 )
-def test_what_cannot_be_scanned_is_one_sentence(near, words, sentence):
+def test_an_impossible_scan_is_one_sentence(near, words, sentence):
     done = scan(near, *words)
     assert done.code == 64
     assert done.out == ""
@@ -185,7 +185,7 @@ def test_a_topology_of_other_nodes_is_refused(near):
     assert "the topology knows none of gpu[1-4]: it has n[1-12]" in done.err
 
 
-def test_who_takes_the_example_topology_learns_of_the_cluster_that_has_its_nodes(near):
+def test_the_example_topology_with_other_nodes_points_to_its_cluster(near):
     done = near.run("scan", "--cluster", "simulated", "--topology", "example")
     assert done.code == 64
     assert "--cluster example has these" in done.err

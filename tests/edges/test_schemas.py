@@ -28,12 +28,12 @@ def made() -> dict[str, schemas.Schema]:
     return schemas.schemas()
 
 
-def test_a_line_says_what_it_is_and_by_which_schema():
+def test_a_line_of_json_has_its_type_and_schema():
     assert json.loads(json_line("left-out", {"reason": "one class only"})) == LEFT_OUT
     check_line(LEFT_OUT)
 
 
-def test_what_a_declaration_says_may_be_left_out_may_be(made):
+def test_optional_keys_of_a_declaration_may_be_absent(made):
     plain = {"id": "node-added-1", "event": "node-added", "nodes": ["n1"], "at": 1.0}
     check_line({"type": "event", "schema": "anubis.event/1", "cluster": "prod", **plain})
     assert {"at", "cluster", "nodes"} <= set(made["event"]["required"])
@@ -96,7 +96,7 @@ def references(part: Any) -> list[Any]:
     return []
 
 
-def test_what_is_kept_for_readers_is_told_from_what_is_not(made):
+def test_changes_that_break_readers_are_told_from_harmless_ones(made):
     before = [made["left-out"], made["gate"]]
     more, less, other, newer = (copy.deepcopy(before) for _ in range(4))
     more[0]["properties"]["when"] = {"type": "number"}

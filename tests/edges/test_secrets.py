@@ -56,7 +56,9 @@ def test_a_program_gets_neither_our_history_nor_a_secret():
     assert remove_secrets({**ours, **its}) == its
 
 
-def test_what_an_operator_says_in_a_file_reaches_the_program(monkeypatch: pytest.MonkeyPatch):
+def test_variables_that_an_operator_sets_in_a_file_reach_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setenv("ANUBIS_HISTORY", "postgresql://me:hunter2@host/db")
     monkeypatch.setenv("MY_TOKEN", "ours")
     outcome = outcome_of(start("env", env={"SITE_TOKEN": "given"}))
@@ -65,7 +67,7 @@ def test_what_an_operator_says_in_a_file_reaches_the_program(monkeypatch: pytest
     assert "MY_TOKEN" not in outcome["stdout"]
 
 
-def test_what_is_kept_may_be_read_by_its_owner_alone(desk: Desk):
+def test_stored_files_are_readable_by_their_owner_only(desk: Desk):
     table = desk.write(
         "i.csv", "node,category,start,end\nn1,gpu,2024-03-01T10:00,2024-03-01T12:00\n"
     )
@@ -97,7 +99,7 @@ def test_criteria_that_cannot_be_written_cost_neither_page_nor_exit_code(desk: D
     assert page.exists()
 
 
-def test_a_campaign_is_driven_once_whatever_its_history_is_called(tmp_path: Path):
+def test_a_campaign_is_driven_once_under_any_path_of_its_history(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "h.sqlite")
     campaign = Campaign(
         id="c",

@@ -168,7 +168,7 @@ def test_a_fleet_that_was_validated_an_hour_ago_may_start_at_once(history):
     assert decision.covered_before == pytest.approx(2 ** (-1 / 168), abs=1e-3)
 
 
-def test_after_incidents_of_a_category_its_node_is_tested_by_what_found_that_category(history):
+def test_after_incidents_a_node_gets_the_tests_that_found_their_category(history):
     taught(history)
     carry_out(history, "lately", (NOW - 3600) / DAY_S)
     day = NOW / DAY_S
@@ -191,7 +191,7 @@ def test_a_sweep_goes_to_the_node_that_was_not_measured_since_its_incident(histo
     assert run(sweep) == {"gemm": ("n2",), "disk": ("n2",)}
 
 
-def test_what_was_measured_before_an_incident_or_a_defect_counts_no_more(history):
+def test_measurements_before_an_incident_or_a_defect_no_longer_count(history):
     carry_out(history, "c1", 390)
     carry_out(history, "c2", 391, bad=[("n2", "gemm")])
     history.only().incidents.add([incident("n3", 392, "gpu")])
@@ -219,7 +219,7 @@ def test_a_node_in_an_incident_or_a_repair_is_neither_tested_nor_counted(history
     assert (nobody.action, nobody.p) == (Action.SKIP, 0)
 
 
-def test_results_that_are_dated_in_the_future_count_for_nothing_and_are_told(history):
+def test_results_dated_in_the_future_do_not_count_and_are_reported(history):
     carry_out(history, "c1", NOW / DAY_S + 1, slow_together=[("n1", "n2")])
     decision = selector(history).weigh(job(), MENU, at=NOW)
     assert (decision.p, decision.covered_before) == (1, pytest.approx(0))
@@ -228,7 +228,7 @@ def test_results_that_are_dated_in_the_future_count_for_nothing_and_are_told(his
     assert not read_past(history.only(), NOW).links
 
 
-def test_an_event_that_was_told_is_known_to_whoever_decides_next(history):
+def test_a_reported_event_is_known_to_the_next_decision(history):
     taught(history)
     carry_out(history, "lately", (NOW - 7200) / DAY_S)
     assert selector(history).weigh(job(), MENU, at=NOW).action is Action.SKIP
@@ -244,7 +244,7 @@ def test_an_event_that_was_told_is_known_to_whoever_decides_next(history):
     assert selector(history).weigh(job(), MENU, at=NOW).action is Action.SKIP
 
 
-def test_what_was_passed_in_another_suite_counts_in_this_one(history):
+def test_a_pass_in_another_suite_counts_in_this_one(history):
     """Six of twelve defects are found by disk alone, which this menu does not have."""
     taught(history)
     carry_out(history, "lately", (NOW - 3600) / DAY_S)
@@ -261,7 +261,7 @@ def test_what_was_passed_in_another_suite_counts_in_this_one(history):
     assert {gap.finders for gap in again.gaps} >= {("disk",)}
 
 
-def test_silence_is_told_and_is_no_health(history):
+def test_silence_is_stated_and_is_no_proof_of_health(history):
     """The model takes a node for the safer the longer its last incident is ago."""
 
     class Forgetful:
@@ -314,7 +314,7 @@ def test_a_chance_is_the_same_for_all_that_ask(history, tmp_path, monkeypatch):
         assert dict(zip(shown.nodes, day_ahead.tolist(), strict=True)) == expected
 
 
-def test_a_link_is_bad_where_both_its_nodes_are_well_until_they_pass_together_later(history):
+def test_a_link_between_good_nodes_is_bad_until_they_pass_together(history):
     carry_out(history, "before", 389)
     blamed = [("n1", "n3"), ("n2", "n3")]
     carry_out(history, "c1", 390, bad=[("n3", "gemm")], slow_together=[("n1", "n2"), *blamed])
@@ -331,7 +331,7 @@ def test_a_link_is_bad_where_both_its_nodes_are_well_until_they_pass_together_la
     assert not read_past(history.only(), NOW).links
 
 
-def test_what_was_found_more_than_a_year_ago_teaches_nothing(history):
+def test_findings_older_than_a_year_teach_nothing(history):
     carry_out(history, "long ago", 34, bad=[("n1", "gemm")])
     assert not read_past(history.only(), NOW).defects
     carry_out(history, "a year ago", 36, bad=[("n1", "gemm")])
@@ -339,7 +339,7 @@ def test_what_was_found_more_than_a_year_ago_teaches_nothing(history):
 
 
 @pytest.mark.long
-def test_what_is_yet_to_come_is_not_known(history):
+def test_incidents_after_the_asked_time_are_unknown(history):
     carry_out(history, "c1", 390)
     history.only().incidents.add([incident("n1", 395, "gpu"), incident("n1", 401, "gpu")])
     assert read_past(history.only(), NOW).categories == {"n1": {"gpu": 1}}
@@ -365,7 +365,7 @@ def test_the_base_rate_is_incidents_per_hour_in_service_beside_one_in_90_days(hi
     assert decision.assumed[0] == known.assumed
 
 
-def test_a_benchmark_takes_as_long_as_it_took_and_what_never_ran_as_long_as_it_says(history):
+def test_a_benchmark_takes_its_measured_time_or_else_its_declared_one(history):
     entries = (
         SuiteEntry(benchmark="gemm", repeats=3),
         SuiteEntry(benchmark="disk", duration_s=7.0),
@@ -380,7 +380,7 @@ def test_a_benchmark_takes_as_long_as_it_took_and_what_never_ran_as_long_as_it_s
     }
 
 
-def test_what_several_nodes_have_to_run_is_left_out_of_tests_for_single_nodes(history):
+def test_benchmarks_of_several_nodes_are_left_out_for_single_nodes(history):
     ring = (*MENU, Offer(benchmark="ring", duration_s=1, alone=False))
     risky = job(hours=2000)
     apart = selector(history).weigh(risky, ring, at=NOW)
@@ -411,7 +411,7 @@ def test_a_trained_model_is_asked_instead_of_the_base_rate(history):
     assert not any("base rate" in each for each in decision.assumed)
 
 
-def test_a_node_that_nobody_knows_is_tested_with_everything(history):
+def test_an_unknown_node_gets_every_test(history):
     decision = selector(history).weigh(job("stranger"), MENU, at=NOW)
     assert set(run(decision)) == {"gemm", "disk"}
     assert decision.p == 1

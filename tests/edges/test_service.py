@@ -62,7 +62,7 @@ def clear_tokens(visitor):
 
 
 @pytest.mark.long
-def test_what_is_answered_is_what_the_openapi_document_says(visitor):
+def test_answers_follow_the_openapi_document(visitor):
     from tests.edges.openapi import There, troubles  # it takes a second to load
 
     url = visitor.house.history_url
@@ -94,7 +94,7 @@ def test_what_is_answered_is_what_the_openapi_document_says(visitor):
     assert {("/v1/nodes/fleet/n1", 200), ("/v1/campaigns/0", 404)} <= answered
 
 
-def test_the_api_says_of_nodes_and_campaigns_what_the_command_line_prints(fleet, visitor):
+def test_the_api_gives_the_documents_of_the_command_line(fleet, visitor):
     nodes = items(visitor.ask("/v1/nodes"))
     assert nodes == fleet.run("history", "standing", "--json").lines
     assert items(visitor.ask("/v1/nodes?limit=2&offset=3")) == nodes[3:5]
@@ -112,7 +112,7 @@ def test_the_api_says_of_nodes_and_campaigns_what_the_command_line_prints(fleet,
     assert items(visitor.ask("/v1/nodes?judgement=defective")) == []
 
 
-def test_what_is_not_there_is_a_problem_document(visitor):
+def test_an_absent_resource_is_a_problem_document(visitor):
     assert 'knows no node "n99"' in problem(visitor.ask("/v1/nodes/prod/n99"), 404)
     assert 'campaign "c99" is not in' in problem(visitor.ask("/v1/campaigns/c99"), 404)
     problem(visitor.ask("/v1/nowhere"), 404)
@@ -149,7 +149,7 @@ def test_a_gate_for_a_job_is_answered_alike_by_both_doors(fleet, visitor):
             assert fleet.run("tell", "node-added", "n2", "--later").code == 0  # nobody tested it
 
 
-def test_who_answers_a_gate_writes_nothing_and_the_one_writer_keeps_it(fleet, visitor):
+def test_a_gate_of_the_service_writes_only_through_the_one_writer(fleet, visitor):
     terms = Terms(suite=fleet.where["suite"], benchmarks=fleet.where["benchmarks"])
     url = visitor.house.history_url
     question = GateQuestion(
@@ -232,7 +232,9 @@ def test_a_gate_that_makes_no_sense_gets_one_sentence(empty, body, complaint):
     assert complaint in problem(answer, 400)
 
 
-def test_an_upgrade_under_a_running_service_is_named_beside_what_it_broke(visitor, fleet, tmp_path):
+def test_an_upgrade_under_a_running_service_is_named_as_the_cause_of_errors(
+    visitor, fleet, tmp_path
+):
     module = tmp_path / "anubis" / "old.py"
     module.parent.mkdir()
     module.write_text("")
@@ -305,9 +307,7 @@ def test_of_alerts_those_on_nodes_of_the_cluster_are_kept_and_the_others_named(f
     assert kept(fleet.history) == before
 
 
-def test_what_is_told_of_nodes_or_clusters_that_nobody_knows_is_refused_and_leaves_no_row(
-    fleet, visitor
-):
+def test_events_about_unknown_nodes_or_clusters_are_refused_and_leave_no_row(fleet, visitor):
     secret = make_token("all", ("read", "report", "operate", "act"), of(fleet))
     before, kinds = kept(fleet.history), set()
 
@@ -360,7 +360,7 @@ def test_a_service_means_the_one_cluster_that_it_serves_and_else_asks_as_http_do
         one.house.history.close_at_last()
 
 
-def test_incidents_are_told_as_in_a_file(fleet, visitor):
+def test_incidents_over_http_are_read_like_a_file(fleet, visitor):
     secret = make_token("site", ("report",), of(fleet))
     records = [{"node": "n2", "category": "fan", "start": "2026-11-20T08:00", "end": ""}]
     taken = visitor.ask("/v1/incidents", "POST", json=records, token=secret)
@@ -373,7 +373,7 @@ def test_incidents_are_told_as_in_a_file(fleet, visitor):
         problem(visitor.ask(path, "POST", json=records, token=secret), 400)
 
 
-def test_an_event_is_told_with_an_id_and_done_once(fleet, visitor):
+def test_an_event_with_an_id_is_kept_once(fleet, visitor):
     secret = make_token("slurm", ("report",), of(fleet))
     event = {"event": "incident-reported", "nodes": ["n[1-2]"], "category": "gpu", "id": "e1"}
     first = visitor.ask("/v1/events", "POST", json=event, token=secret)
@@ -415,7 +415,7 @@ WATCHERS_SAY = (
 )
 
 
-def test_each_kind_of_event_needs_the_scope_of_those_who_may_tell_it_and_orders_say_by_whom(near):
+def test_each_kind_of_event_needs_its_scope_and_orders_record_their_author(near):
     near.run("tell", "node-added", "n[1-2]", "--later")
     visitor, scoped = Visitor(house_of(str(near.history))), {}
     cluster = visitor.house.history.only().cluster
@@ -441,7 +441,7 @@ def test_each_kind_of_event_needs_the_scope_of_those_who_may_tell_it_and_orders_
     visitor.house.history.close_at_last()
 
 
-def test_who_types_an_order_is_in_the_audit(near):
+def test_the_author_of_an_order_is_in_the_audit(near):
     near.run("tell", "node-added", "n1", "--later")
     assert near.run("tell", "repair-begun", "n1", "--later").code == 0
     (entry,) = near.run("token", "audit", "--json").lines
@@ -549,7 +549,7 @@ def test_the_audit_waits_for_a_history_that_cannot_be_reached():
     assert [entry.at for entry in kept] == [1.0, 2.0, 3.0]
 
 
-def test_a_gate_that_nobody_waits_for_any_more_keeps_no_other_waiting(monkeypatch):
+def test_a_gate_whose_caller_left_delays_no_other(monkeypatch):
     began, may_end = [], threading.Event()
 
     def slow(question):
@@ -589,7 +589,7 @@ def test_a_turn_that_does_not_end_is_ended_so_that_its_cluster_is_kept():
     assert [turn.returncode for turn in begun] == [-9, None]
 
 
-def test_a_history_that_does_not_answer_keeps_nobody_waiting_for_ever(near):
+def test_a_history_that_does_not_answer_delays_no_caller_for_ever(near):
     house = house_of(str(near.history), answer_s=0.2)
     visitor, goes_on = Visitor(house), threading.Event()
     house.history.tokens.all = lambda: goes_on.wait() and []
@@ -690,7 +690,7 @@ def test_a_page_elsewhere_cannot_ask_in_a_readers_name(near, empty):
         assert empty.ask("/v1/nodes", token=secret, at=own_name).status_code == 200
 
 
-def test_what_is_too_large_too_often_or_too_slow_is_refused(near, monkeypatch):
+def test_requests_that_are_too_large_too_frequent_or_too_slow_are_refused(near, monkeypatch):
     visitor = Visitor(house_of(str(near.history), most_bytes=1000, rate_per_s=3))
     headers = {f"x-{i}": "a" * 500 for i in range(40)}
     problem(visitor.ask("/v1/nodes", headers=headers), 431)
@@ -786,7 +786,7 @@ def test_with_a_server_one_acts_too_and_its_connection_is_the_lock(server):
         second.close_at_last()
 
 
-def test_a_service_that_stands_still_loses_the_lock_and_hears_of_it(server, monkeypatch):
+def test_a_service_that_stalls_loses_the_lock_and_learns_of_it(server, monkeypatch):
     monkeypatch.setattr(claims, "FORGOTTEN_AFTER_S", 0.2)
     url = server.new_database()
     with OpenHistory.open(url) as first, OpenHistory.open(url) as second:
@@ -800,7 +800,7 @@ def test_a_service_that_stands_still_loses_the_lock_and_hears_of_it(server, monk
         second.close_at_last()
 
 
-def test_whoever_stood_still_does_not_act_by_what_was_true_before(empty):
+def test_a_service_that_stalled_does_not_act_on_an_old_lock(empty):
     now = [0.0]
     actor = Actor(empty.house.history, [].append, clock=lambda: now[0])
     actor._look()
@@ -829,7 +829,7 @@ def test_only_the_service_that_acts_says_so(empty):
 # --- the pages --------------------------------------------------------------------------------
 
 
-def test_what_readers_see_is_read_when_the_service_starts_and_once(visitor):
+def test_the_snapshot_for_readers_is_made_once_at_the_start(visitor):
     board = visitor.house.board
     board.start()
     try:
@@ -882,7 +882,7 @@ def test_a_page_follows_a_campaign_that_is_not_over(fleet, visitor, monkeypatch)
     assert line["judgement"] == "healthy"
 
 
-def test_a_page_is_told_when_what_it_shows_has_changed_and_only_then(visitor, monkeypatch):
+def test_a_page_is_notified_only_if_its_content_changed(visitor, monkeypatch):
     monkeypatch.setattr(pages, "LOOKS_EVERY_S", 0.01)
     history, board = visitor.house.history.only(), visitor.house.board
 
@@ -902,7 +902,7 @@ def test_a_page_is_told_when_what_it_shows_has_changed_and_only_then(visitor, mo
     assert f'data-changes="/stream" data-as-of="{board.read().at}"' in page(visitor, "/")
 
 
-def test_what_nodes_and_reasons_say_is_text_on_every_page(fleet, visitor):
+def test_names_and_reasons_are_escaped_on_every_page(fleet, visitor):
     history = visitor.house.history.only()
     history.incidents.add([Incident(node="n1", category=ODD, start=time.time() - 9)])
     history.repairs.add([Repair(node="n1", start=1.0, action=f"{ODD}\x1b[2J")])
@@ -916,7 +916,7 @@ def test_what_nodes_and_reasons_say_is_text_on_every_page(fleet, visitor):
     assert "&lt;script&gt;" in page(visitor, "/")
 
 
-def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, visitor):
+def test_an_open_breaker_and_proposals_are_on_the_first_page(fleet, visitor):
     history = visitor.house.history.only()
     life = Life(node="n1", sku="h100")
     suspect = Life(node="n2").add_debt(Debt.UPGRADE, 5.0).add_debt(Debt.WORK, 1.0)
@@ -980,9 +980,7 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
     assert "proposed" in text
 
 
-def test_the_page_of_a_node_shows_what_the_keeper_did_who_ordered_it_and_what_came_of_it(
-    fleet, visitor
-):
+def test_the_page_of_a_node_shows_actions_their_authors_and_results(fleet, visitor):
     history = visitor.house.history.only()
     cordon = Cordon(mode=Mode.PROPOSE, node="n1", code="GEMM", reason="slow")
     ticket = OpenTicket(

@@ -106,7 +106,7 @@ def kept(near):
     house.history.close_at_last()
 
 
-def test_each_node_that_is_out_has_its_code_and_what_has_to_come_first(kept):
+def test_each_node_that_is_out_has_its_code_and_next_step(kept):
     tickets = {line["node"]: line for line in items(kept.ask("/v1/tickets"))}
     assert {node: line["awaits"] for node, line in tickets.items()} == {
         "n1": "repair",
@@ -142,7 +142,7 @@ def test_of_spares_the_page_says_how_many_are_wanted_ready_and_next(kept):
         assert sentence in text
 
 
-def test_spares_that_are_wanted_where_nobody_shows_what_nodes_are_are_said_to_be_none(visitor):
+def test_wanted_spares_of_unknown_hardware_are_reported_as_lacking(visitor):
     history = visitor.house.history.only()
     keep(history, [Life(node="n1"), Life(node="n2")], [], KeepingPolicy(spares={"h100": 2}))
     (spares,) = items(visitor.ask("/v1/spares"))
@@ -154,7 +154,7 @@ def test_spares_that_are_wanted_where_nobody_shows_what_nodes_are_are_said_to_be
     assert wanted in visitor.ask("/metrics").text
 
 
-def test_a_cluster_that_nobody_keeps_has_no_tickets_and_the_page_says_why(visitor):
+def test_a_cluster_without_a_keeper_has_no_tickets_and_the_page_states_why(visitor):
     text = text_of(page(visitor, "/tickets"))
     assert "0 out of service no spares wanted" in text
     assert "Nobody keeps this cluster, so it has no tickets and no spares" in text
@@ -229,7 +229,7 @@ def test_the_headline_of_a_campaign_has_its_judgement_whichever_nodes_it_found(k
 # --- risk -------------------------------------------------------------------------------------
 
 
-def test_without_a_model_the_page_says_that_nobody_can_tell_who_is_next(visitor):
+def test_the_risk_page_without_a_model_states_that_nodes_cannot_be_ranked(visitor):
     assert items(visitor.ask("/v1/risk")) == []
     text = text_of(page(visitor, "/risk"))
     assert "no incident is known and no model is trained, so a chance of" in text
@@ -245,7 +245,7 @@ def test_without_a_model_the_page_says_that_nobody_can_tell_who_is_next(visitor)
     assert "incidents expected within" in text
 
 
-def test_with_a_model_each_node_has_its_chance_and_what_carries_it(visitor):
+def test_with_a_model_each_node_has_its_chance_and_its_causes(visitor):
     """Incidents on n1 alone, every ten days: that is what makes it likelier than others."""
     history, now = visitor.house.history.only(), time.time()
     history.watches.add(Watch(node=f"n{n}", since=now - 300 * 86_400) for n in range(1, 9))
@@ -327,7 +327,7 @@ def broken(job, node, at):
     return DiagnosisView(diagnosis=diagnosis, evidence=evidence, cluster="lab")
 
 
-def test_a_diagnosis_is_shown_with_what_a_test_of_its_suspect_came_to(visitor):
+def test_a_diagnosis_is_shown_with_the_result_of_the_test_of_its_suspect(visitor):
     assert "No job was diagnosed" in text_of(page(visitor, "/diagnoses"))
     part, now = visitor.house.history.only(), round(time.time(), 3)
     for job, node, at in (("17/4", "n1", now - 7200), ("18", "n2", now - 3600), ("20", "n1", now)):
@@ -375,7 +375,7 @@ def test_a_diagnosis_is_shown_with_what_a_test_of_its_suspect_came_to(visitor):
 # --- the fabric -------------------------------------------------------------------------------
 
 
-def test_a_fabric_that_nobody_measured_is_never_shown_as_good(visitor):
+def test_an_unmeasured_fabric_is_never_shown_as_good(visitor):
     (fabric,) = items(visitor.ask("/v1/fabric"))
     assert (fabric["measured_at"], fabric["links"]) == (None, [])
     html = page(visitor, "/fabric")
@@ -386,7 +386,7 @@ def test_a_fabric_that_nobody_measured_is_never_shown_as_good(visitor):
 
 
 @pytest.mark.long
-def test_a_scan_says_when_links_were_measured_and_what_is_suspected(near):
+def test_the_fabric_page_shows_the_time_of_measurement_and_suspected_parts(near):
     cluster = near.fleet(nodes="node[01-64]", faults=["dead leaf"], devices=1)
     near.run("scan", "--cluster", cluster, "--topology", "example")
     house = house_of(str(near.history))
@@ -416,7 +416,7 @@ def overviews():
     return Overviews(question, in_process=True)
 
 
-def test_who_asks_at_once_waits_for_one_answer_and_it_is_kept_for_a_while():
+def test_simultaneous_requests_share_one_answer_which_is_kept_for_a_while():
     asked = []
 
     def ask(question):
@@ -434,7 +434,7 @@ def test_who_asks_at_once_waits_for_one_answer_and_it_is_kept_for_a_while():
     assert asyncio.run(several()) == ({1}, 2)
 
 
-def test_what_takes_too_long_is_said_or_shown_as_it_was(monkeypatch):
+def test_an_overview_that_takes_too_long_is_stated_or_shown_as_before(monkeypatch):
     from anubis.service import slow_pages as module
 
     gate = threading.Event()

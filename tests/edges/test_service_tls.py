@@ -73,7 +73,7 @@ def test_a_renewed_certificate_is_taken_once_its_key_is_there_too(tmp_path):
 
 @needs_openssl
 @pytest.mark.parametrize("case", ["missing", "no PEM", "another key", "a key with a password"])
-def test_what_is_no_certificate_with_its_key_is_refused_in_one_sentence(tmp_path, case):
+def test_an_unusable_certificate_is_refused_in_one_sentence(tmp_path, case):
     file, key = make(tmp_path, "mine")
     if case == "missing":
         key.unlink()

@@ -32,7 +32,7 @@ def odd_ones(done):
     }
 
 
-def test_one_node_alone_is_held_against_what_the_others_told_until_an_upgrade(near, where):
+def test_one_node_alone_is_compared_with_earlier_peers_until_an_upgrade(near, where):
     accepted = near.run("accept", *where, "--json")
     ((node, verdict),) = odd_ones(accepted).items()
     assert verdict == ("NODE_CONFIG.DRIVER", SAYS.format(node=node, votes=7))
@@ -53,7 +53,7 @@ def test_one_node_alone_is_held_against_what_the_others_told_until_an_upgrade(ne
     assert after.code == 0, after.err
 
 
-def test_a_site_s_own_expectations_go_before_what_most_nodes_have(near, where):
+def test_expectations_of_a_site_override_the_majority(near, where):
     folder = near.home / "configs" / "policies" / "expectations"
     folder.mkdir(parents=True)
     rule = {"setting": "driver", "equals": ["nvidia 535.*"], "source": "release 7"}

@@ -83,7 +83,7 @@ def test_a_python_that_an_interrupted_run_left_without_pip_gets_it(checkout):
     assert first == [["-m", "pip", "--version"], ["-m", "ensurepip"], ["-m", "pip", "install"]]
 
 
-def test_what_could_not_be_installed_is_said_in_a_sentence_with_what_to_do(checkout):
+def test_a_failed_installation_is_one_sentence_with_the_way_out(checkout):
     program(checkout / ".venv/bin/uv", "exit 1")
     with pytest.raises(subprocess.CalledProcessError) as caught:
         run(checkout, "./scripts/setup", "--control")
@@ -91,7 +91,7 @@ def test_what_could_not_be_installed_is_said_in_a_sentence_with_what_to_do(check
     assert "run this again" in caught.value.stderr.splitlines()[-1]
 
 
-def test_a_folder_where_nothing_may_be_written_is_named_before_anything_is_tried(checkout):
+def test_a_folder_that_cannot_be_written_is_named_before_any_step(checkout):
     command = ["./scripts/setup"]
     if os.geteuid() == 0:  # which may write anywhere, but on a read-only disk
         if bed.why_not():
@@ -137,7 +137,7 @@ def test_uv_asks_the_mirror_that_pip_asks(checkout):
     assert command.startswith("https://mirror.example/simple ")
 
 
-def test_set_up_compiles_what_is_imported_by_importing_it(checkout):
+def test_set_up_compiles_modules_by_importing_them(checkout):
     """By name, and each name is that of a module that is there."""
     log = checkout / "python.log"
     program(checkout / ".venv/bin/python", f'echo "$*" >>{log}; exit 1')
@@ -232,7 +232,7 @@ def tools(checkout: Path, *options: str, user: int) -> str:
 
 
 @pytest.mark.parametrize("user", [0, 1000], ids=["no apt", "no root"])
-def test_what_cannot_be_installed_is_not_worth_a_word(checkout, user):
+def test_a_tool_that_cannot_be_installed_is_not_mentioned(checkout, user):
     program(checkout / "bin/apt-get" if user else checkout / "bin/dnf", "exit 1")
     assert tools(checkout, user=user) == ""
 
@@ -262,7 +262,7 @@ def test_a_package_that_apt_refuses_stops_neither_the_others_nor_the_tests(check
     assert {"chromium", "iperf3", "perftest"} <= set(alone)
 
 
-def test_what_tests_had_to_do_without_is_said_in_the_end(checkout):
+def test_tools_missing_for_tests_are_listed_at_the_end(checkout):
     packages, root, data = tools(checkout, "--missing", user=1000).splitlines()
     assert "chromium" in packages
     assert "fio" not in packages
@@ -270,10 +270,10 @@ def test_what_tests_had_to_do_without_is_said_in_the_end(checkout):
     assert "real data" in data
 
 
-def test_real_data_is_missed_only_where_there_is_none(checkout):
+def test_real_data_is_reported_missing_only_if_it_is(checkout):
     (checkout.parent / "shared/data").mkdir(parents=True)
     assert "real data" not in tools(checkout, "--missing", user=0)
 
 
-def test_root_is_missed_only_where_there_is_none(checkout):
+def test_root_is_reported_missing_only_if_it_is(checkout):
     assert "need root" not in tools(checkout, "--missing", user=0)

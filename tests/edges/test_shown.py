@@ -18,7 +18,7 @@ HOSTILE = "\x1b[2J\u202e\x9b31m\ud800"
 WRITTEN_OUT = r"\u001b[2J\u202e\u009b31m\ud800"
 
 
-def test_whatever_steers_or_hides_is_written_out_and_all_else_stays():
+def test_control_and_hidden_characters_are_escaped_and_all_others_stay():
     text = "".join(map(chr, range(sys.maxunicode + 1)))
     text = "".join(c for c in text if unicodedata.category(c) != "Cn")  # of a later Unicode
     unshown = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
@@ -37,7 +37,7 @@ def test_a_line_of_json_that_is_shown_means_the_same():
     assert json.loads(line) == document
 
 
-def test_what_utf8_cannot_carry_is_replaced():
+def test_characters_that_utf8_cannot_carry_are_replaced():
     assert make_storable("a\0\ud800b").encode() == "a\ufffd?b".encode()
 
 

@@ -40,7 +40,7 @@ def furnished(desk: Desk) -> Desk:
     return desk
 
 
-def test_the_table_has_a_line_for_each_policy_and_says_what_it_means(here):
+def test_the_table_has_a_line_for_each_policy_and_explains_its_figures(here):
     done = here.run("risk", "simulate", "small.yaml")
     assert done.code == 0, done.err
     for policy in ("absence", "full set", "cron", "random", "selector", "ideal"):
@@ -75,14 +75,14 @@ def test_the_records_are_json_and_add_up(here):
     )  # no incident at all: no number, and JSON has no infinity
 
 
-def test_a_trace_is_replayed_and_what_is_no_job_is_named(here):
+def test_a_trace_is_replayed_and_lines_without_a_job_are_named(here):
     done = here.run("risk", "simulate", "small.yaml", "--trace", "jobs.csv", "--seeds", "1")
     assert done.code == 0
     assert "jobs.csv: 2 jobs, 4 node-hours" in done.err
     assert "line 4: asks for nothing" in done.err
 
 
-def test_the_page_needs_nothing_else_and_escapes_what_it_shows(here):
+def test_the_page_is_self_contained_and_escaped(here):
     text = SCENARIO.replace("summary: a test", "summary: <script>alert(1)</script>")
     here.write("odd.yaml", text)
     done = here.run("risk", "simulate", "odd.yaml", "--html", "page.html", "--seeds", "1")
@@ -93,7 +93,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows(here):
     assert not re.search(r'(src|href)="https?:', page)
 
 
-def test_table_records_and_page_say_that_the_selector_is_told_the_truth(here):
+def test_table_records_and_page_state_that_the_selector_knows_the_true_risk(here):
     truth = "The Selector knows the true risk of every node."
     done = here.run("risk", "simulate", "small.yaml", "--seeds", "1", "--html", "page.html")
     assert truth in " ".join(done.out.split())
@@ -103,7 +103,7 @@ def test_table_records_and_page_say_that_the_selector_is_told_the_truth(here):
     assert (records[-1]["risk"], records[-1]["known_defects"]) == ("truth", 500)
 
 
-def test_a_risk_model_that_learned_from_the_past_tells_the_selector(here):
+def test_a_model_that_learned_from_the_past_can_advise_the_selector(here):
     done = here.run("risk", "simulate", "small.yaml", "--seeds", "1", "--risk", "exponential")
     assert done.code == 0, done.err
     assert "the Selector asks exponential, learned from" in done.err

@@ -83,7 +83,7 @@ def test_recorded_tables_show_states_reasons_and_jobs():
     }
 
 
-def test_a_node_at_work_whose_job_is_not_shown_is_at_work_all_the_same():
+def test_a_node_at_work_counts_as_such_even_if_its_job_is_hidden():
     jobs, tested = parse_jobs(SQUEUE, "anubis")
     seen = fleet_seen(5.0, parse_nodes(SINFO), jobs, lambda node: "", tested)
     assert seen.nodes["gpu01"].jobs == ("1", "7")
@@ -177,7 +177,7 @@ def test_every_word_that_slurm_prints_is_known_in_any_case_and_as_a_list():
         ("idle+invalid_reg", True, True, True, False),
     ],
 )
-def test_what_a_state_means_for_us(state, is_up, is_cordoned, is_free, is_maintained):
+def test_each_state_of_slurm_has_its_meaning(state, is_up, is_cordoned, is_free, is_maintained):
     shown = read_state(state)
     assert (shown.is_up, shown.keeps_jobs_off, shown.is_free, shown.is_in_maintenance) == (
         *(is_up, is_cordoned, is_free, is_maintained),
@@ -186,7 +186,7 @@ def test_what_a_state_means_for_us(state, is_up, is_cordoned, is_free, is_mainta
 
 
 @given(st.lists(st.text("abcdefgh_", max_size=9), max_size=3))
-def test_a_state_that_nobody_knows_is_never_taken_for_free(words):
+def test_an_unknown_state_of_slurm_is_never_taken_as_free(words):
     shown = read_state("+".join(words))
     assert shown.is_free is False
     assert "a state that anubis does not know" in shown.means
@@ -217,7 +217,7 @@ def test_a_reservation_for_maintenance_is_a_window_and_no_other_is():
     assert seen.windows == windows
 
 
-def test_a_node_in_maintenance_whose_reservation_is_hidden_is_in_one_all_the_same():
+def test_a_node_in_a_hidden_reservation_is_still_in_maintenance():
     shown = row("gpu01", "idle+maintenance+reserved", "(null)", "Unknown", "Unknown", "none")
     seen = fleet_seen(2000.0, parse_nodes(shown), {}, lambda node: "")
     (window,) = seen.windows.values()
@@ -340,16 +340,14 @@ def test_a_node_that_slurm_lacks_and_a_controller_that_is_gone_are_named(
         short.observe()
 
 
-def test_a_machine_without_slurms_commands_is_told_what_to_do(monkeypatch, tmp_path):
+def test_a_machine_without_slurm_commands_is_one_sentence_with_the_way_out(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     advice = r'"squeue" could not be started: .*; until squeue answers on this machine, .* install'
     with pytest.raises(OrchestratorError, match=advice):
         SlurmOrchestrator(SlurmSettings(kind="slurm")).observe()
 
 
-def test_nodes_are_shown_with_their_jobs_and_whose_reason_keeps_them_out(
-    slurm, orchestrator, near: Desk
-):
+def test_nodes_are_listed_with_jobs_and_the_author_of_their_cordon(slurm, orchestrator, near: Desk):
     owned = {"executor": "local", "name": "prod", "orchestrator": {"kind": "slurm"}}
     cluster = str(near.write("prod.yaml", owned))
     job = slurm.submit("--nodelist=node1")
@@ -379,7 +377,7 @@ def test_nodes_are_shown_with_their_jobs_and_whose_reason_keeps_them_out(
 # --- whose work is on the nodes ------------------------------------------------------------
 
 
-def test_a_node_with_somebodys_job_is_refused_where_it_was_named_and_ours_is_not(
+def test_a_named_node_with_a_foreign_job_is_refused_and_with_our_own_is_not(
     slurm, orchestrator, near: Desk, monkeypatch
 ):
     monkeypatch.setattr(socket, "gethostname", lambda: "node3")

@@ -117,7 +117,7 @@ def test_a_job_begins_or_waits_as_the_answer_and_the_setting_say(
     assert site.ask(job) == (code, f"AdminComment={comment}")
 
 
-def test_the_gate_hears_how_long_the_job_may_run(site):
+def test_the_gate_gets_the_time_limit_of_the_job(site):
     site.settle(GO)
     for limit, duration in {"2-03:00:00": "183600s", "90": "5400s", "UNLIMITED": "24h"}.items():
         job = site.slurm.submit("--hold", f"--time={limit}")
@@ -164,7 +164,7 @@ def test_a_test_by_anubis_needs_no_gate_and_its_end_is_no_event(site):
 
 
 @pytest.mark.long
-def test_the_end_of_a_job_is_told_once(site, desk):
+def test_the_end_of_a_job_is_reported_once(site, desk):
     site.real(DEADLINE_S=60)
     desk.write("prod.yaml", {"executor": "local", "name": "prod"})
     assert desk.run("tell", "node-added", "node1", "--cluster", "prod.yaml", "--later").code == 0
@@ -277,7 +277,7 @@ def node(folder: Path, service: Service, tmp_path: Path) -> Node:
     return Node(folder, service, tmp_path)
 
 
-def test_what_is_outside_a_limit_is_told_once_as_a_suspicion(node, service):
+def test_a_value_outside_a_limit_is_reported_once_as_a_suspicion(node, service):
     node.finds(OUTSIDE.format(1), 'GPUs: NVML says "no"')
     assert node.look() == ["bench run node_health --limits default --seconds=0.5"]
     node.finds(OUTSIDE.format(2), 'GPUs: NVML says "no"')
@@ -296,7 +296,7 @@ def test_what_is_outside_a_limit_is_told_once_as_a_suspicion(node, service):
     assert service.tokens == {"Bearer anubis_secret"}
 
 
-def test_what_ended_and_came_again_is_told_again_and_so_is_anything_new(node, service):
+def test_a_finding_that_returns_and_a_new_one_are_reported_again(node, service):
     node.finds(OUTSIDE.format(1))
     node.look()
     node.finds(
@@ -309,7 +309,7 @@ def test_what_ended_and_came_again_is_told_again_and_so_is_anything_new(node, se
     assert len({event["reason"] for event in service.events.values()}) == 2
 
 
-def test_no_node_is_looked_at_where_a_campaign_measures_or_nobody_says_who_does(node, service):
+def test_a_node_is_not_examined_during_a_campaign_or_without_the_service(node, service):
     node.finds(OUTSIDE.format(1))
     service.holder = "validate-20261122-1"
     assert node.look() == []
@@ -322,13 +322,13 @@ def test_no_node_is_looked_at_where_a_campaign_measures_or_nobody_says_who_does(
 
 
 @pytest.mark.parametrize("code", [1, 2, 124])
-def test_a_broken_installation_makes_nobody_a_suspect(node, service, code):
+def test_a_broken_installation_raises_no_suspicion(node, service, code):
     node.finds(code=code)
     assert len(node.look()) == 1
     assert not service.events
 
 
-def test_what_the_service_did_not_take_is_told_under_the_same_id_the_next_time(node, service):
+def test_an_event_that_the_service_refused_is_sent_again_under_the_same_id(node, service):
     node.finds(OUTSIDE.format(1))
     service.takes_events = False
     node.look()

@@ -65,7 +65,7 @@ def test_others_have_the_nodes_on_which_their_jobs_are_and_ours_are_not_theirs()
     assert OthersWork().reasons_to_spare(NODES) == {}
 
 
-def test_a_named_node_is_refused_with_whose_work_it_is(tmp_path, ear):
+def test_a_named_busy_node_is_refused_with_the_owner_of_its_job(tmp_path, ear):
     with pytest.raises(BusyNodesError) as error:
         owners.spare_busy(brief(tmp_path, *NODES), WORK, ear)
     assert str(error.value) == (
@@ -83,7 +83,7 @@ def test_a_keepers_test_of_many_nodes_goes_on_without_those_on_which_work_began(
     assert f"n[2-3] left out: {ALICE}" in ear.remarks
 
 
-def test_a_node_that_nobody_named_is_left_out_with_a_remark(tmp_path, ear):
+def test_a_busy_node_that_was_not_named_is_left_out_with_a_remark(tmp_path, ear):
     of_file = owners.spare_busy(brief(tmp_path, of_file="n[1-3]"), WORK, ear)
     assert of_file.request.nodes == ["n1"]
     assert ear.remarks == [f"n[2-3] left out: {ALICE}"]
@@ -96,7 +96,7 @@ def test_a_node_that_nobody_named_is_left_out_with_a_remark(tmp_path, ear):
         owners.drop_busy(["n2", "n5"], WORK, ear)
 
 
-def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp_path, ear):
+def test_without_named_nodes_ray_starts_on_free_nodes_of_the_orchestrator(tmp_path, ear):
     shown = {
         "n1": SeenNode(state="idle"),
         "n2": SeenNode(state="mixed", jobs=("7",)),
@@ -131,7 +131,7 @@ def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp
         owners.spare_busy(brief(tmp_path, start='"ssh"'), nobody, ear)
 
 
-def test_a_partner_at_work_is_met_by_nobody(tmp_path, ear):
+def test_a_busy_partner_is_left_out(tmp_path, ear):
     asked = brief(tmp_path, "n1", "n2", "n4", partners=("n2", "n4"))
     request = owners.spare_busy(asked, WORK, ear).request
     assert (request.nodes, request.partners) == (["n1", "n4"], ["n4"])

@@ -152,7 +152,7 @@ def stands_by_all(told):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_was_kept_of_where_nodes_stand_is_what_all_of_the_history_says(told, seed):
+def test_remembered_track_records_equal_a_full_reading(told, seed):
     told.rng.seed(seed)
     for _ in range(40):
         if told.rng.random() < 0.5:
@@ -204,7 +204,7 @@ def test_after_a_campaign_only_that_one_is_read_and_all_of_them_after_an_hour(to
         stands(told)
 
 
-def test_what_found_a_defect_elsewhere_is_required_of_every_node(told):
+def test_a_benchmark_that_found_a_defect_elsewhere_is_required_of_every_node(told):
     told.conclude_as(told.now - 120, {"n1": Judgement.HEALTHY}, 1)
     assert "gemm" in stands(told).standing.counted["n1"]
     told.number += 1

@@ -336,7 +336,7 @@ def test_the_numbers_that_formats_lose_are_kept_bit_for_bit(history: History) ->
     assert [array.tobytes() for array in kept] == [np.array(awkward).tobytes(), paying.tobytes()]
 
 
-def test_what_is_no_number_survives_a_document() -> None:
+def test_values_that_are_no_numbers_survive_a_document() -> None:
     unsure = replace(slow(Judgement.UNKNOWN), similarity=math.nan, alpha=-math.inf)
     kept = codec.load(Verdict, codec.dump(unsure))
     assert kept.similarity is not None
@@ -462,7 +462,7 @@ def test_a_campaign_began_when_it_was_begun_unless_its_conclusion_corrects_that(
     assert begun_and_ended == {(5.0, 7.0), (6.0, 8.0)}
 
 
-def test_what_a_fleet_shares_is_stored_once(history: History, url: str) -> None:
+def test_shared_environments_and_participants_are_stored_once(history: History, url: str) -> None:
     history.campaigns.begin(campaign())
     history.executions.record("c1", [execution(f"step-{number}", 1.0) for number in range(20)])
     history.executions.record("c1", [execution("another", 1.0)])
@@ -498,7 +498,7 @@ def took(step: str, duration_s: float, **changes: Any) -> Execution:
     return replace(execution(step, 1.0), duration_s=duration_s, **changes)
 
 
-def test_a_benchmark_takes_as_long_as_it_took_on_average_where_it_could_measure(
+def test_the_duration_of_a_benchmark_is_the_average_of_its_measured_runs(
     history: History,
 ) -> None:
     for name, shift in (("c1", 0.0), ("c2", 2.0)):
@@ -561,7 +561,7 @@ def test_decisions_come_back_as_they_were_taken_the_latest_first(history: Histor
     assert history.only().decisions.newest(limit=1) == taken[1:]
 
 
-def test_event_records_come_back_as_they_were_told_first_in_the_order_of_time(
+def test_event_records_are_returned_in_order_of_time_as_first_reported(
     history: History,
 ) -> None:
     events = [
@@ -604,7 +604,7 @@ def test_all_verdicts_on_a_part_are_found_across_campaigns(history: History, url
     assert found == 2
 
 
-def test_what_the_whole_came_to_stands_at_the_campaign(history: History, url: str) -> None:
+def test_the_judgement_of_the_whole_is_stored_with_the_campaign(history: History, url: str) -> None:
     well = NodeVerdict(node="n1", judgement=Judgement.HEALTHY, code="OK", reason="")
     history.campaigns.begin(campaign())
     assert ask(url, "SELECT judgement FROM campaigns") is None
@@ -628,7 +628,7 @@ told = st.tuples(words, words.filter(len), st.tuples(finite, finite | st.none())
 
 @thorough
 @given(batch=st.lists(told, max_size=5))
-def test_incidents_come_back_as_they_were_told(
+def test_stored_incidents_are_returned_as_reported(
     lasting_history: History, batch: list[tuple[str, str, tuple[float, float | None]]]
 ) -> None:
     name = next(ids)
@@ -646,7 +646,7 @@ def test_incidents_come_back_as_they_were_told(
     assert {(one.node, one.start, one.category): one for one in mine} == expected
 
 
-def test_what_is_told_twice_is_kept_once(history: History) -> None:
+def test_an_incident_added_twice_is_kept_once(history: History) -> None:
     batch = [incident("n1", 1.0, 2.0), incident("n1", 1.0, 2.0, "y"), incident("n2", 1.0)]
     assert history.only().incidents.add([*batch, batch[0]]) == Kept(new=3, completed=0, known=0)
     assert history.only().incidents.add(batch) == Kept(new=0, completed=0, known=3)
@@ -669,7 +669,7 @@ def forgotten(incidents: int = 0, reopened: int = 0, watches: int = 0) -> Forgot
     return Forgotten(**counts, nodes=0, campaign="")
 
 
-def test_an_import_is_taken_back_with_all_that_it_alone_has_told(history: History) -> None:
+def test_an_import_is_withdrawn_with_the_records_that_it_alone_brought(history: History) -> None:
     known, told = incident("n1", 1.0), incident("n2", 2.0, 3.0)
     watch = Watch(node="n1", since=0.0, until=9.0)
     history.only().incidents.add([known])
@@ -704,7 +704,7 @@ def test_an_import_is_taken_back_with_all_that_it_alone_has_told(history: Histor
         history.imports.forget(7)
 
 
-def test_an_end_that_was_corrected_since_outlives_the_import_that_told_it(history: History) -> None:
+def test_a_corrected_end_outlives_the_import_of_the_first(history: History) -> None:
     history.only().incidents.add([incident("n1", 1.0)])
     imported = history.imports.add("a.csv", 10.0, UNNAMED, [incident("n1", 1.0, 5.0)], [])
     history.only().incidents.add([incident("n1", 1.0, 6.0)])
@@ -779,7 +779,7 @@ def concluded(
     history.assessments.conclude(name, Assessment(alone=(), nodes=(verdict,)), (), finished_at=at)
 
 
-def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured(
+def test_validations_are_the_conclusions_of_finished_campaigns(
     history: History,
 ) -> None:
     pair = execution("pair@1/n1+n2", 1.0)
@@ -830,7 +830,7 @@ def test_a_node_is_watched_from_its_first_validation_on_until_it_is_removed(
     ]
 
 
-def test_a_logbook_holds_incidents_told_and_found(history: History) -> None:
+def test_a_logbook_has_reported_and_found_incidents(history: History) -> None:
     concluded(history, "c1", 5 * 3600.0, Judgement.DEFECTIVE)
     concluded(history, "c2", 7 * 3600.0, Judgement.HEALTHY)
     history.only().incidents.add([incident("n1", 8 * 3600.0, 9 * 3600.0, "network")])
@@ -848,7 +848,7 @@ def test_a_logbook_holds_incidents_told_and_found(history: History) -> None:
 
 
 @pytest.mark.parametrize("in_a_writer", [False, True])
-def test_what_another_process_writes_between_two_statements_of_a_reader_is_no_damage(
+def test_rows_written_between_two_statements_of_a_reader_are_no_damage(
     history: History, url: str, *, in_a_writer: bool
 ) -> None:
     if in_a_writer and url.startswith("sqlite"):
@@ -1011,7 +1011,7 @@ class Clock:
         return self.now
 
 
-def test_a_held_node_is_refused_with_who_has_it_and_since_when(history: History) -> None:
+def test_a_held_node_is_refused_with_its_holder_and_the_time(history: History) -> None:
     clock = Clock()
     with history.only().holds.hold(["n1", "n2"], 'campaign "c1"', clock):
         clock.now += 10
@@ -1028,7 +1028,7 @@ def test_a_held_node_is_refused_with_who_has_it_and_since_when(history: History)
     assert history.only().holds.current(clock.now) == []
 
 
-def test_a_hold_that_a_wrong_clock_dated_ends_two_minutes_after_somebody_wants_its_node(
+def test_a_hold_of_a_wrong_clock_ends_two_minutes_after_its_node_is_wanted(
     history: History,
 ) -> None:
     wrong, clock = Clock(), Clock()
@@ -1055,7 +1055,7 @@ def test_a_holder_lets_some_of_its_nodes_go_and_keeps_the_others(history: Histor
         assert holders == {"n1": 'campaign "c2"', "n2": 'campaign "c1"'}
 
 
-def test_a_hold_that_is_renewed_lasts_and_one_that_is_not_ends_and_its_holder_is_told(
+def test_a_renewed_hold_lasts_and_an_old_one_ends_with_notice_to_its_holder(
     history: History,
 ) -> None:
     clock = Clock()
@@ -1076,7 +1076,7 @@ def test_a_hold_that_is_renewed_lasts_and_one_that_is_not_ends_and_its_holder_is
             ]
 
 
-def test_a_holder_whose_process_died_takes_over_what_it_had_and_nobody_else_does_before_time(
+def test_a_holder_that_restarts_takes_its_nodes_back_and_others_must_wait(
     history: History, url: str, child: Child
 ) -> None:
     driver = child(
@@ -1159,7 +1159,7 @@ def test_connections_that_the_server_dropped_between_two_batches_do_no_harm(
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_a_restarted_server_costs_no_claim_and_nobody_else_drives_meanwhile(
+def test_a_restarted_server_costs_no_claim_and_lets_in_no_second_driver(
     history: History, url: str, server: Server
 ) -> None:
     history.campaigns.begin(campaign())
@@ -1185,7 +1185,7 @@ def test_a_restarted_server_costs_no_claim_and_nobody_else_drives_meanwhile(
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_a_restart_lets_nobody_take_a_campaign_whose_driver_may_be_alive(
+def test_after_a_restart_a_campaign_with_a_live_driver_cannot_be_taken(
     history: History, url: str, server: Server, child: Child
 ) -> None:
     history.campaigns.begin(campaign())
@@ -1212,7 +1212,7 @@ def test_a_restart_lets_nobody_take_a_campaign_whose_driver_may_be_alive(
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_a_driver_whose_campaign_was_taken_meanwhile_writes_nothing_more(
+def test_a_driver_that_lost_its_campaign_writes_nothing_more(
     history: History, url: str, child: Child
 ) -> None:
     history.campaigns.begin(campaign())
@@ -1257,7 +1257,7 @@ def test_a_lock_that_lasts_is_waited_for_and_one_that_stays_is_one_sentence(
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_a_user_who_may_only_select_reads_and_is_told_what_he_may_not(
+def test_a_user_with_select_only_reads_and_is_refused_writes_with_the_reason(
     history: History, url: str
 ) -> None:
     history.campaigns.begin(campaign())

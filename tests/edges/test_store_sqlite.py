@@ -166,7 +166,7 @@ def test_a_url_that_names_no_history_is_refused(url: str) -> None:
         History.open(url)
 
 
-def test_a_writer_waits_for_another_and_then_sees_what_that_one_wrote(tmp_path: Path) -> None:
+def test_a_writer_waits_for_another_and_then_sees_its_rows(tmp_path: Path) -> None:
     file = tmp_path / "history.db"
     with (
         begun(History.open(str(file))) as history,
@@ -231,7 +231,7 @@ def test_questions_across_campaigns_find_their_way_by_an_index(
     assert all("USING" in step and "INDEX" in step for step in steps), steps
 
 
-def test_what_is_asked_of_another_file_is_not_compiled_again(tmp_path: Path) -> None:
+def test_statements_are_not_compiled_again_for_another_file(tmp_path: Path) -> None:
     def asked(file: Path) -> list[str]:
         """The statements that were compiled for it."""
         compiled: list[str] = []

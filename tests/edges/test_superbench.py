@@ -262,7 +262,7 @@ def test_its_file_has_the_one_slow_launch_and_the_one_failure_that_superbench_fi
     ("code", "said"),
     [(33, "33"), (-1, "-1"), (None, "null"), ("x", 'the text "x"'), (False, "false")],
 )
-def test_a_failed_benchmark_is_unknown_whatever_numbers_stand_beside_it(code, said):
+def test_a_failed_benchmark_is_unknown_despite_numbers_beside_it(code, said):
     _, executions = adopt(parse_results(fleet(n2={"mem-bw/return_code": code}), "it"), "a100")
     (failed,) = [e for e in executions if e.ended is Ended.FAILED]
     assert failed.step.participants == ("n2",)
@@ -289,7 +289,7 @@ def test_a_failed_benchmark_is_unknown_whatever_numbers_stand_beside_it(code, sa
     ],
     ids=str,
 )
-def test_what_is_no_number_above_0_leaves_the_node_unknown_and_not_healthy(value, said):
+def test_a_value_not_above_0_makes_the_node_unknown_and_not_healthy(value, said):
     found = assessed(fleet(n3={"mem-bw/h2d_bw:1": value}))
     assert found.named(Judgement.UNKNOWN) == ("n3",)
     assert found.named(Judgement.HEALTHY) == ("n1", "n2", "n4", "n5")
@@ -317,14 +317,14 @@ def test_a_node_that_lacks_metrics_or_all_of_them_is_unknown():
     }
 
 
-def test_what_only_a_few_nodes_have_is_asked_of_no_other():
+def test_a_metric_that_few_nodes_have_is_required_of_no_other():
     """Results of several nodes together stand on the line of the first."""
     text = fleet(n1={"nccl-bw/allreduce_8_time": 30.0})
     _, executions = adopt(parse_results(text, "it"), "a100")
     assert all(execution.ended is Ended.MEASURED for execution in executions)
 
 
-def test_what_cannot_be_judged_is_named_and_left_out():
+def test_metrics_that_cannot_be_judged_are_named_and_left_out():
     text = fleet(
         n1={
             "monitor/gpu_temperature:0": 60,
@@ -429,7 +429,7 @@ def written(desk, campaign: str) -> str:
     return (desk.folder / "out.jsonl").read_text()
 
 
-def test_what_was_imported_is_written_as_it_was_and_reads_back_equal(near, results):
+def test_imported_results_are_exported_unchanged_and_read_back_equal(near, results):
     original = rows_of(results)
     text = written(near, imported(near, lines(*original)))
     again = [json.loads(line) for line in text.splitlines()]
@@ -515,7 +515,7 @@ def _ended(step: Step, found: list[tuple[str, str, list[float]]] | None) -> Exec
     return Execution(step=step, attempt=1, ended=ended, final=True, result=Result(series=series))
 
 
-def test_a_failure_keeps_its_return_code_and_what_is_missing_stays_missing():
+def test_a_failure_keeps_its_return_code_and_missing_values_stay_missing():
     rows = [json.loads(line) for line in fleet(n2={"mem-bw/return_code": 33}).splitlines()]
     rows[4] = {"node": "n5"}
     text = summarize(*adopt(parse_results(lines(*rows), "it"), "a100")).text
@@ -544,7 +544,7 @@ def baseline_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 ALL_REDUCE = "nccl-bw/allreduce_8589934592_busbw"
 
 
-def test_a_baseline_judges_what_is_5_percent_below_its_mean(near, baseline_file):
+def test_a_baseline_fails_values_5_percent_below_its_mean(near, baseline_file):
     mean = json.loads(baseline_file.read_text())[ALL_REDUCE]
     done = near.run(
         *("history", "import", "superbench-baseline", str(baseline_file)),
@@ -623,7 +623,7 @@ ITS_BASELINE = {
 }
 
 
-def test_superbench_own_rules_find_on_its_own_results_what_superbench_finds(desk, results):
+def test_rules_of_superbench_find_on_its_results_the_defects_that_it_finds(desk, results):
     """Its test suite: 01 for event_overhead:0 (+1577.85 %), 02 accepted, 03 for the failure."""
     file = str(desk.write("rules.yaml", OF_ITS_TESTS))
     done = desk.run(
@@ -652,7 +652,7 @@ def test_superbench_own_rules_find_on_its_own_results_what_superbench_finds(desk
         ("lambda x:x==+0.0", 10.0, 10.1),
     ],
 )
-def test_a_comparison_means_what_python_would_make_of_it(criteria, violating, keeping):
+def test_a_comparison_in_a_rule_means_the_same_as_in_python(criteria, violating, keeping):
     def variance(value: float) -> bool:
         return bool(eval(criteria)((value - 10.0) / 10.0))  # ours to run, not a file's
 
@@ -701,7 +701,7 @@ def test_a_rule_that_is_no_comparison_is_refused_by_name_and_never_run(near, bad
     assert not near.home.exists()
 
 
-def test_rules_without_what_they_need_are_refused(near):
+def test_rules_without_their_baseline_or_metrics_are_refused(near):
     results = str(near.write("results.jsonl", fleet()))
 
     def ask(document: Mapping[str, object], *more: str):
@@ -747,7 +747,7 @@ def test_a_rule_looks_only_at_the_benchmark_it_names():
         apply_rules(found, [NodeResults("n", {"gpu-mem-bw/x_count": 9})], {})
 
 
-def test_devices_of_one_node_that_differ_in_kind_are_told_apart_in_an_export():
+def test_devices_of_different_kinds_are_told_apart_in_an_export():
     """SuperBench's names end in a rank; mlx5_0 and mlx5_1 have none, nor have / and /scratch."""
     metric = MetricSpec(name="rate", unit="GB/s", direction="higher")
     spec = BenchmarkSpec(
@@ -827,7 +827,7 @@ KNOWN_TO_SUPERBENCH = {  # in its published baselines, or in the names that its 
 
 
 @pytest.mark.parametrize(("ours", "theirs"), KNOWN_TO_SUPERBENCH.items())
-def test_what_superbench_measures_too_goes_by_its_name(ours, theirs):
+def test_a_metric_that_superbench_has_takes_its_name(ours, theirs):
     assert alias(*ours) == theirs
 
 
@@ -841,14 +841,14 @@ def test_what_superbench_measures_too_goes_by_its_name(ours, theirs):
         ("train_transformer", "samples_per_s:llama/bf16"),
     ],
 )
-def test_what_is_measured_otherwise_keeps_its_own_name(benchmark, metric):
+def test_a_metric_measured_differently_keeps_its_own_name(benchmark, metric):
     assert alias(benchmark, metric) is None
 
 
 BASELINES = ("ndv4-a100-baseline-1939-nodes.json", "ndmv4-a100-baseline-729-nodes.json")
 
 
-@pytest.mark.twin("test_what_superbench_measures_too_goes_by_its_name")
+@pytest.mark.twin("test_a_metric_that_superbench_has_takes_its_name")
 def test_the_names_stand_in_superbenchs_published_baselines(published):
     names = {name for file in BASELINES for name in json.loads(published(file).read_text())}
     theirs = {name for name, _ in KNOWN_TO_SUPERBENCH.values()}
@@ -857,8 +857,8 @@ def test_the_names_stand_in_superbenchs_published_baselines(published):
     assert LOOPBACK not in names  # there the same in other units has another name: see below
 
 
-@pytest.mark.twin("test_what_superbench_measures_too_goes_by_its_name")
-def test_before_0_6_superbench_told_the_loopback_in_mebibytes_under_other_names(published):
+@pytest.mark.twin("test_a_metric_that_superbench_has_takes_its_name")
+def test_before_0_6_superbench_reported_the_loopback_in_mebibytes_under_other_names(published):
     """perftest's MiB/s in its first results, thousands of them in its baselines."""
     results = rows_of(published("test_results.jsonl"))[0]
     baseline = json.loads(published(BASELINES[1]).read_text())
@@ -874,7 +874,7 @@ def test_a_loopback_through_the_memory_of_gpus_keeps_its_own_name():
     assert alias("ib_loopback", metric, {"memory": "cuda"}) is None
 
 
-def test_an_exported_rate_is_told_in_superbenchs_unit():
+def test_an_exported_rate_is_in_the_unit_of_superbench():
     spec = BenchmarkSpec(
         name="gemm", version="2", summary="", stresses="", reveals="", level="micro", scope="node",
         duration_s=1.0, metrics=(MetricSpec(name="tflops", unit="TFLOP/s", direction="higher"),),

@@ -265,7 +265,7 @@ def gathered(kind: str) -> Fabric:
 
 
 @pytest.mark.parametrize("kind", ["name", "alias", "alias and name", "address"])
-def test_each_counter_meets_its_own_cable_whatever_name_others_have_for_its_port(kind):
+def test_each_counter_is_placed_at_its_cable_under_any_name_of_its_port(kind):
     fabric = gathered(kind)
     assert sum(len(link.cables) for link in fabric.links) == 8
     for leaf in ("leaf1", "leaf2"):

@@ -157,7 +157,7 @@ def test_a_broken_table_is_a_sentence_or_a_remark_for_every_reader(reader, damag
     assert "\n" not in sentence
 
 
-def test_a_wrong_cell_names_file_line_column_what_was_found_and_what_was_expected(tmp_path):
+def test_a_wrong_cell_is_reported_with_file_line_column_found_and_expected(tmp_path):
     path = tmp_path / "steps.tsv"
     path.write_text("\nrank\tduration\n\n3\tlong\n")
     with pytest.raises(EvidenceError) as error, open_table(path, EvidenceError) as table:

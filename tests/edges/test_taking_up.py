@@ -101,7 +101,7 @@ def killed_at_its_third_run(desk):
 
 
 @pytest.mark.long
-def test_a_test_whose_driver_was_killed_goes_on_when_its_hold_has_ended_and_is_done_once(near):
+def test_a_test_whose_driver_was_killed_resumes_after_its_hold_and_runs_once(near):
     bench = killed_at_its_third_run(near)
     bench.was_sent_long_ago()
     assert bench.keep() is State.TESTING  # what the driver started may still run there
@@ -114,7 +114,7 @@ def test_a_test_whose_driver_was_killed_goes_on_when_its_hold_has_ended_and_is_d
 
 
 @pytest.mark.long
-def test_a_turn_waits_for_no_test_and_the_test_takes_the_turn_that_hears_its_answer(near):
+def test_a_turn_waits_for_no_test_and_the_test_takes_the_turn_with_its_answer(near):
     bench = Bench(near, waits_at=3)
     for _ in range(2):  # the second turn finds the test at work
         turn = bench.start("--apart")
@@ -140,7 +140,7 @@ def test_a_test_that_cannot_go_on_says_why_and_its_node_is_free(near):
     assert "no longer the one this campaign began with" in test.note
 
 
-def test_a_test_whose_driver_stands_still_is_taken_up_by_nobody_else(near, monkeypatch):
+def test_a_test_whose_driver_stalls_is_resumed_by_no_other(near, monkeypatch):
     bench = Bench(near)
     carry_out = decided_tests.carried_out_tests
 
@@ -157,7 +157,7 @@ def test_a_test_whose_driver_stands_still_is_taken_up_by_nobody_else(near, monke
     assert (bench.test().stage, bench.holders()) == (Stage.DONE, [])
 
 
-def test_a_test_that_failed_halfway_goes_on_where_it_was(near, monkeypatch):
+def test_a_test_that_failed_halfway_resumes(near, monkeypatch):
     bench = Bench(near)
     carry_out = campaigns.carry_out
 
@@ -201,7 +201,7 @@ def test_a_service_has_no_turn_taken_once_another_one_acts(near):
 
 
 @pytest.mark.long
-def test_who_resumes_what_another_drives_touches_no_node(near, monkeypatch):
+def test_resuming_a_campaign_of_another_driver_touches_no_node(near, monkeypatch):
     bench = killed_at_its_third_run(near)
     (campaign,) = bench.campaigns()
     monkeypatch.setattr(campaigns, "executor_of", lambda *_, **__: pytest.fail("a way was opened"))

@@ -27,7 +27,7 @@ def read(tmp_path):
     return settings
 
 
-def test_the_papers_seven_come_first_and_then_what_moves_where_none_of_them_does():
+def test_the_seven_metrics_of_the_paper_come_first():
     watched = shipped_settings().watched_metrics()
     names = [metric.name for metric in watched]
     assert names[:3] == ["pfc_tx", "cpu_use", "gpu_duty"]
@@ -62,14 +62,14 @@ def test_the_worst_device_is_the_least_busy_one_or_the_one_with_most_errors(name
     assert shipped.watched_metrics([f"{name}:worst"])[0].name == f"{name}:worst"
 
 
-def test_what_a_node_has_once_has_no_worst():
+def test_a_metric_with_one_value_per_node_has_no_worst():
     with pytest.raises(UsageError, match='"cpu_use" is one value for a node'):
         shipped_settings().watched_metrics(["cpu_use:worst"])
     with pytest.raises(UsageError, match='did you mean "gpu_duty"'):
         shipped_settings().watched_metrics(["gpu_dutty"])
 
 
-def test_a_site_says_only_what_differs(read):
+def test_a_site_states_only_its_differences(read):
     own = read("  - {metric: gpu_power, high: 700}\n")
     assert own.settings_of("gpu_power").high == 700
     assert own.settings_of("gpu_power").query == shipped_settings().settings_of("gpu_power").query
@@ -96,7 +96,7 @@ def test_a_site_may_add_a_metric_of_its_own(read):
         ("  - {metric: gpu_duty, fault: down}\n", "fault"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_in_a_sentence(read, metrics, sentence):
+def test_a_mistake_in_a_telemetry_file_is_one_sentence(read, metrics, sentence):
     with pytest.raises(ConfigError, match=sentence) as raised:
         read(metrics)
     assert "own.yaml" in str(raised.value)

@@ -150,7 +150,7 @@ def test_no_alarm_comes_out_of_holes(live):
 
 
 @needs_prometheus
-def test_half_the_series_missing_is_told_and_no_alarm(live):
+def test_a_missing_half_of_the_series_is_remarked_and_raises_no_suspicion(live):
     pulled = pull(live, job("half", 4))
     assert pulled.remarks == ('4 of 8 nodes ("half[0-3]") reported no cpu_use',)
     assert suspects(pulled.telemetry) == []
@@ -164,7 +164,7 @@ def test_a_counter_that_begins_again_at_zero_is_no_alarm(live):
 
 
 @needs_prometheus
-def test_a_node_that_is_scraped_twice_counts_once_and_is_told(live):
+def test_a_node_scraped_twice_counts_once_with_a_remark(live):
     pulled = pull(live, job("twice", 6))
     assert pulled.remarks[0].startswith('8 of 8 nodes ("twice[0-7]") have pfc_tx from several')
     np.testing.assert_allclose(
@@ -181,7 +181,7 @@ def test_nodes_that_it_does_not_know_are_an_error_and_not_healthy(live):
 
 
 @needs_prometheus
-def test_a_query_that_it_refuses_is_told_in_its_own_words(live):
+def test_a_refused_query_is_reported_in_the_words_of_prometheus(live):
     broken = [
         replace(entry, query="sum by ($by) (rate(x{$nodes}[$rate])") for entry in SETTINGS.metrics
     ]
@@ -334,13 +334,13 @@ def test_an_answer_that_is_none_is_an_error_in_one_sentence(answer, sentence):
     assert len(str(raised.value)) < 400
 
 
-def test_nobody_there_is_said_at_once():
+def test_an_unreachable_prometheus_is_reported_at_once():
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(TelemetryError, match=f"{url} cannot be reached: Connection refused"):
         reader(url).pull(["n1"], END, 900)
 
 
-def test_who_never_answers_is_given_up_after_two_questions():
+def test_a_prometheus_that_never_answers_is_given_up_after_two_queries():
     asked, given_up = [], threading.Event()
 
     def stall(_handler, form):
@@ -358,7 +358,7 @@ def test_who_never_answers_is_given_up_after_two_questions():
     assert len(asked) == 2
 
 
-def test_a_clock_that_is_behind_ours_is_told_and_nobody_has_vanished():
+def test_a_prometheus_whose_clock_is_behind_is_remarked_and_no_node_vanishes():
     values = [[999_999_991 + i, "5"] for i in range(10)]
     with answering(lambda *_: ranged({"n1": values})) as url:
         pulled = reader(url, ["gpu_duty"]).pull(["n1"], 1_000_000_100.0, 9.0, step_s=1.0)
@@ -366,7 +366,7 @@ def test_a_clock_that_is_behind_ours_is_told_and_nobody_has_vanished():
     assert not np.isnan(pulled.telemetry.values).any()
 
 
-def test_who_trickles_is_no_way_round_the_deadline():
+def test_an_answer_that_trickles_does_not_evade_the_deadline():
     given_up = threading.Event()
 
     def trickle(handler, _form):
@@ -424,7 +424,7 @@ def test_a_remark_on_promql_is_no_partial_answer():
     assert (pulled.telemetry.series("gpu_duty") == 5).all()
 
 
-def test_a_metric_whose_scrapes_cannot_be_counted_takes_no_other_with_it():
+def test_a_metric_whose_scrapes_cannot_be_counted_is_left_out_alone():
     def refuses(_handler, form):
         if "POWER" in form["query"]:
             return 422, "application/json", b'{"status":"error","error":"too many samples"}'

@@ -67,7 +67,7 @@ class Played:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 1500), min_size=1, max_size=6), st.integers(60, 1200))
-def test_a_ring_gives_what_its_source_would_and_what_was_late_is_put_right(pauses, last_s):
+def test_a_ring_gives_the_data_of_its_source_with_late_values_corrected(pauses, last_s):
     source = Played(day(12_000))
     ring, until = TelemetryRing(source, 1200.0), START + 1300
     for pause in pauses:
@@ -80,7 +80,7 @@ def test_a_ring_gives_what_its_source_would_and_what_was_late_is_put_right(pause
         np.testing.assert_array_equal(pulled.values[known], direct[known])
 
 
-def test_a_ring_asks_only_for_what_is_new_and_a_minute_more():
+def test_a_ring_requests_only_new_data_and_one_minute_more():
     source = Played(day())
     ring = TelemetryRing(source, 1200.0)
     for look in range(3):
@@ -172,7 +172,7 @@ def test_a_node_that_does_not_answer_is_silent_and_not_zero():
         (500, b"", "it answered 500"),
     ],
 )
-def test_agents_that_answer_nonsense_are_told_in_a_sentence(status, body, sentence):
+def test_nonsense_from_agents_is_reported_in_one_sentence(status, body, sentence):
     with (
         serving(lambda _: (status, body)) as port,
         pytest.raises(TelemetryError, match=sentence) as raised,
@@ -181,7 +181,7 @@ def test_agents_that_answer_nonsense_are_told_in_a_sentence(status, body, senten
     assert str(raised.value).startswith("none of the 2 agents reported anything, 2 of them")
 
 
-def test_an_agent_that_hangs_keeps_nobody_waiting_beyond_its_deadline():
+def test_an_agent_that_hangs_is_given_up_at_its_deadline():
     given_up = Event()
 
     def hang(_handler):

@@ -167,7 +167,7 @@ def test_a_slow_link_is_slow_both_ways_and_the_others_are_not(bed: Bed) -> None:
     assert is_faster(bed, 100, ("node3", "node1"), ("node1", "node3"))
 
 
-def test_what_a_host_uses_stands_in_its_own_proc_and_in_no_other(bed: Bed) -> None:
+def test_usage_of_a_host_shows_in_its_own_proc_only(bed: Bed) -> None:
     before = {node: proc_of(bed, node) for node in bed.nodes}
     program = subprocess.Popen(
         bed.command("exec", "node2", argv=[sys.executable, "-c", USE]),
@@ -243,7 +243,7 @@ def test_every_link_has_the_rate_it_was_given_and_mend_gives_that_back(fabric: B
     fabric.verb("mend", "node3")
 
 
-def test_a_slow_uplink_slows_who_crosses_it_and_nobody_under_one_leaf(fabric: Bed) -> None:
+def test_a_slow_uplink_slows_flows_across_it_and_none_below_one_leaf(fabric: Bed) -> None:
     across = [("node5", "node1"), ("node3", "node6"), ("node4", "node5")]
     beside = [("node5", "node6"), ("node6", "node5"), ("node2", "node3"), ("node1", "node2")]
     fabric.verb("slow-uplink", "leaf3", "40mbit")
@@ -399,7 +399,7 @@ def test_when_ray_does_not_start_up_says_why_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
-def test_down_takes_away_what_an_interrupted_up_left(
+def test_down_removes_all_that_an_interrupted_up_left(
     ray_that_does: Path, bed_to_be: Bed, ending: int
 ) -> None:
     ray_that_does.write_text("#!/bin/sh\necho waiting\nexec sleep 600\n")

@@ -132,7 +132,7 @@ def test_an_excerpt_of_a_real_fabric_is_read_port_by_port():
         "VM_hostname a06-p1-dgx-02-c06\ne09d730300858d88",
     ],
 )
-def test_a_mapping_says_whose_hca_it_is(line):
+def test_a_mapping_gives_the_node_of_an_hca(line):
     owners, findings = ibnetdiscover.parse_mapping(line)
     assert findings == []
     found = parse(EXCERPT, "it", owners)
@@ -140,7 +140,7 @@ def test_a_mapping_says_whose_hca_it_is(line):
     assert kinds(found.findings) == {"aggregation": 1}
 
 
-def test_a_mapping_names_what_is_not_cabled_and_who_is_named_twice():
+def test_a_mapping_reports_uncabled_hcas_and_nodes_named_twice():
     owners, findings = ibnetdiscover.parse_mapping("n1 0xff08c4321664e96\nn2 0ff08c4321664e96\n")
     assert [(finding.kind, finding.line) for finding in findings] == [("mapping", 2)]
     found = parse(EXCERPT, "it", owners)
@@ -210,7 +210,7 @@ def changed(old: str, new: str, count: int = -1) -> str:
         (changed("switchguid=", "ibwarn: timeout\nswitchguid=", 1), "unreadable"),
     ],
 )
-def test_what_is_odd_is_a_finding_and_the_rest_is_still_known(broken, kind):
+def test_odd_lines_are_findings_and_the_rest_is_known(broken, kind):
     found = parse(broken, "it")
     assert kinds(found.findings)[kind] >= 1
     assert "a08-p1-dgx-04-c01" in found.fabric.nodes or kind == "same-description"
@@ -300,7 +300,7 @@ def test_nothing_is_said_of_the_cabling_of_other_real_fabrics(described, name):
 
 
 @pytest.mark.twin("test_each_distance_has_one_round_with_as_many_pairs_as_there_can_be")
-def test_a_quick_scan_of_the_real_fabric_leaves_out_only_whom_it_must(described):
+def test_a_quick_scan_of_the_real_fabric_leaves_out_only_nodes_without_a_partner(described):
     fabric = load(described("topograph-example.out")).fabric
     rounds = quick_rounds(fabric, fabric.nodes)
     assert {each.hops for each in rounds} == {2, 4}
@@ -445,7 +445,7 @@ def test_the_columns_of_upper_tiers_make_links():
     assert fabric.pairs_by_hops() == {4: 2, 6: 4}
 
 
-def test_a_column_tells_the_nics_of_a_host_apart_and_without_it_they_are_numbered():
+def test_a_column_names_the_nics_of_a_host_or_else_they_are_numbered():
     apart = parse("host,switch,nic\nn1,l1,eth0\nn1,l2,eth1\nn2,l1,eth0\nn2,l2,eth1\n", "it")
     assert apart.fabric.rails == ("eth0", "eth1")
     numbered = parse("n1,l1\nn1,l2\nn2,l1\nn2,l2\n", "it")
@@ -503,7 +503,7 @@ def host(**interfaces: dict[str, object]) -> dict[str, object]:
     return {"lldp": {"interface": tables[0] if len(tables) == 1 else tables}}
 
 
-def test_what_hosts_and_switches_see_by_lldp():
+def test_lldp_of_hosts_and_switches_gives_one_fabric():
     gathered = {
         "n1": host(
             eth0=neighbour("tor1", "Ethernet1", "Bridge", "Router"),
@@ -552,7 +552,7 @@ def test_a_port_that_sees_another_neighbour_than_is_seen_from_there_is_a_contrad
     assert finding.sentence == "n2[eth0] is cabled to tor1[Ethernet2], which names n3"
 
 
-def test_what_is_odd_in_lldp_is_named():
+def test_odd_records_of_lldp_are_findings():
     lines = [
         {"host": "n1", **host(eth0=neighbour("tor1", "1", "Bridge"))},
         {"host": "n2", **host(eth0=neighbour("docker-host", "1", "Station", "Router"))},
@@ -591,7 +591,7 @@ def test_a_folder_with_a_file_per_host(tmp_path):
     assert kinds(found.findings) == {"unreadable": 1}
 
 
-def test_what_one_host_sees_does_not_say_which_host_it_is():
+def test_lldp_of_an_unnamed_host_is_refused():
     with pytest.raises(TopologyError, match="which it does not name"):
         parse(json.dumps(host(eth0=neighbour("tor1", "1", "Bridge"))), "it")
 
@@ -637,20 +637,20 @@ def test_slurms_tree():
         ("SwitchName=s0 Switches=s4", "circle", 0),
     ],
 )
-def test_what_is_odd_in_slurms_file_is_named_with_its_line(added, kind, line):
+def test_an_odd_line_of_slurms_topology_is_named_with_its_number(added, kind, line):
     found = parse(f"{CONF}{added}\n", "it")
     assert (kind, line) in {(finding.kind, finding.line) for finding in found.findings}
     assert "tux0" in found.fabric.nodes
 
 
-def test_a_slip_in_every_line_of_slurms_file_is_told_once():
+def test_a_slip_repeated_in_slurms_file_is_reported_once():
     lines = [f"SwitchName=l{n} Node=n{n} Nodes=m{n}" for n in range(50)]
     found = parse("\n".join([*lines, "SwitchName=s Switches=l[0-49]"]), "it")
     (slip,) = found.findings
     assert (slip.kind, slip.line) == ("unknown-key", 1)
 
 
-def test_slurms_blocks_are_leaves_of_which_nobody_says_what_joins_them():
+def test_slurms_blocks_are_leaves_with_unknown_links_above():
     found = parse("BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n[5-8]\nBlockSizes=4,8\n", "it")
     assert kinds(found.findings) == {"blocks": 1}
     assert found.fabric.pairs_by_hops() == {2: 24, 4: 32}
@@ -735,7 +735,7 @@ def test_one_word_at_two_tiers_is_two_switches():
         ('{"racks": 7}', '"racks": expected a list'),
     ],
 )
-def test_what_is_no_fabric_is_refused_in_one_sentence(document, words):
+def test_a_document_without_a_fabric_is_refused_in_one_sentence(document, words):
     with pytest.raises(TopologyError, match=words) as caught:
         parse(document, '"it"')
     assert "\n" not in str(caught.value)
@@ -800,7 +800,7 @@ def test_a_name_in_another_encoding_is_named_with_its_line_and_the_others_count(
         ("empty/below", "cannot read .*Not a directory"),
     ],
 )
-def test_what_cannot_be_read_as_text_is_refused_in_one_sentence(name, words, tmp_path):
+def test_a_file_that_is_no_text_is_refused_in_one_sentence(name, words, tmp_path):
     (tmp_path / "empty").touch()
     (tmp_path / "zeros").write_bytes(bytes(1000))
     (tmp_path / "binary").write_bytes(Path(sys.executable).read_bytes()[:20_000])
@@ -892,7 +892,7 @@ def test_four_thousand_nodes_fit_on_a_screen():
 
 
 @pytest.mark.twin("test_four_thousand_nodes_fit_on_a_screen")
-def test_the_real_fabric_fits_on_a_screen_with_what_is_odd_in_it(described):
+def test_the_real_fabric_fits_on_a_screen_with_its_findings(described):
     found = load(described("topograph-example.out"))
     lines = list(text(Inspection(fabric=found.fabric), found.findings))
     assert len(lines) < 40
@@ -920,7 +920,7 @@ links: [{below: "l[1-2]", above: s1}]
 """
 
 
-def test_exchanged_cables_are_a_defect_wherever_a_topology_is_given(near):
+def test_exchanged_cables_are_a_defect_in_every_verb_with_a_topology(near):
     file = str(near.write("fabric.yaml", EXCHANGED))
     cluster = near.fleet(nodes="n[1-4]")
     sentence = "n4: mlx5_0 on l2, mlx5_1 on l1: exchanged, 3 nodes beside it"
@@ -991,7 +991,7 @@ def test_without_the_tool_the_fabric_cannot_be_asked():
         fabric_sources.live(command=("sh", "-c", "echo broken >&2; exit 1"))
 
 
-def test_a_node_may_have_more_nics_of_one_name_than_anybody_counts():
+def test_a_node_may_have_more_nics_of_one_name_than_numbers_expected():
     draft = Draft()
     for _ in range(1100):
         draft.nic(node="n1", device="mlx5_0", switch="leaf1")

@@ -73,7 +73,7 @@ def measured(desk: Desk, suite: str = SUITE) -> str:
     return str(path)
 
 
-def test_the_table_and_the_json_have_what_was_and_what_is_enough(near):
+def test_table_and_json_have_the_measured_and_the_sufficient_steps(near):
     train(near)
     measured(near)
     done = near.run("bench", "tune", "train")
@@ -90,7 +90,7 @@ def test_the_table_and_the_json_have_what_was_and_what_is_enough(near):
     assert line["warmup"] == 12
 
 
-def test_what_was_dropped_before_counts_as_warm_up(near):
+def test_steps_dropped_by_the_program_count_as_warm_up(near):
     train(near)
     measured(near, SUITE.replace("steps: 240}", "steps: 240, warmup: 5}"))
     (line,) = near.run("bench", "tune", "train", "--json").lines
@@ -130,7 +130,7 @@ def test_another_file_is_not_overwritten(near):
     assert "exists" in done.err
 
 
-def test_what_the_program_cannot_be_told_is_said_and_not_written(near):
+def test_a_parameter_that_the_program_lacks_is_named_and_not_written(near):
     train(near, '{"steps": 240}')
     path = measured(near)
     done = near.run("bench", "tune", "train", "--suite", path, "--write", "tuned.yaml")
@@ -139,7 +139,7 @@ def test_what_the_program_cannot_be_told_is_said_and_not_written(near):
     assert not (near.folder / "tuned.yaml").exists()
 
 
-def test_what_does_not_repeat_is_no_success_and_is_not_written(near):
+def test_an_unrepeatable_benchmark_is_no_success_and_is_not_written(near):
     train(near, '{"steps": 240, "warmup": 0, "wild": 1}')
     path = measured(near)
     done = near.run("bench", "tune", "train", "--suite", path, "--write", "tuned.yaml")
@@ -168,7 +168,7 @@ WRONG = {
 }
 
 
-def test_what_cannot_be_is_said_in_a_line(near):
+def test_impossible_requests_of_tune_are_one_line(near):
     train(near)
     measured(near)
     for words, reason in WRONG.items():
@@ -196,7 +196,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("position", [0, 1])
-def test_only_what_was_asked_for_changes(tmp_path, layout, position):
+def test_only_the_tuned_values_of_a_suite_change(tmp_path, layout, position):
     other = "  - {benchmark: other, parameters: {steps: 99}}"
     if layout.startswith("-"):
         other = other.strip()

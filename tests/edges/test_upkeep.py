@@ -34,7 +34,7 @@ def keep_by(part, policy, since):
         turn.keep_by(KeptBy(name="own", policy=policy, said_by="somebody", since=since))
 
 
-def test_of_a_cluster_that_nobody_keeps_nothing_is_late(part):
+def test_a_cluster_without_a_keeper_has_nothing_overdue(part):
     part.jobs.add([Job(id="7", nodes=("n1",), start=NOW - 900, end=NOW - 600)])
     assert upkeep_of(part, NOW) == Upkeep()
 
@@ -86,7 +86,7 @@ def test_jobs_wait_for_a_diagnosis_that_ended_lately_or_stand_still(part):
     assert upkeep_of(part, NOW).undiagnosed == ()
 
 
-def test_what_failed_counts_for_an_hour_or_until_it_is_tried_again(part):
+def test_a_failed_action_counts_for_an_hour_or_until_its_retry(part):
     cordon = Cordon(mode=Mode.ACT, node="n1", code="GEMM", reason="slow")
     with part.keeping.turn("somebody") as turn:
         turn.keep([cordon], NOW - 5000)

@@ -70,7 +70,7 @@ def nothing_is_printed(capfd, tmp_path, monkeypatch):
     assert not (tmp_path / "home").exists()
 
 
-def test_incidents_are_taken_in_as_of_a_time_and_what_is_left_out_is_told(table, url):
+def test_incidents_are_imported_as_of_a_time_and_omissions_are_remarked(table, url):
     listener = Listener(url)
     taken = import_incidents(IncidentImport(table, nodes=["n1", "n2"]), listener)
     assert (len(taken.intake.incidents), taken.kept.kept.new, taken.strangers) == (3, 3, ())
@@ -117,7 +117,7 @@ def scenario(tmp_path) -> str:
     return str(file)
 
 
-def test_every_run_of_a_simulation_is_told_and_made(scenario):
+def test_every_run_of_a_simulation_is_announced_and_made(scenario):
     listener = Listener()
     study = simulate(SimulateRequest(scenario, seeds=1), listener)
     trials = study.trials()
@@ -144,7 +144,7 @@ def test_a_fabric_without_some_of_the_nodes_is_not_vouched_for(nodes, judgement)
     assert inspect_fabric(FabricRequest(topology="example", nodes=nodes)).judgement is judgement
 
 
-def test_in_a_pipe_long_work_says_every_half_minute_what_is_being_done(monkeypatch, capfd):
+def test_in_a_pipe_long_work_reports_its_progress_every_half_minute(monkeypatch, capfd):
     clock = iter([0.0, 10.0, 31.0, 31.0, 45.0, 62.0, 62.0])
     monkeypatch.setattr("anubis.cli.terminal.time.monotonic", lambda: next(clock))
     terminal = Terminal()

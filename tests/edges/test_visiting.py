@@ -83,7 +83,7 @@ def test_each_lack_has_a_sentence_and_a_cure(change, what, found, advice):
         {"nofile": 8192},
     ],
 )
-def test_what_stands_in_nobodys_way_is_no_lack(change):
+def test_a_harmless_difference_of_a_host_is_no_lack(change):
     assert not [*doctor_nodes.lacks(replace(GOOD, **change), BY_SSH, BETWEEN)]
 
 
@@ -114,7 +114,7 @@ def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
         (SeenNode(state="idle"), False),
     ],
 )
-def test_ssh_goes_past_slurm_only_where_slurm_lets_nobody_work(node, is_nobodys):
+def test_ssh_is_allowed_past_slurm_only_on_drained_nodes(node, is_nobodys):
     assert is_drained(node) == is_nobodys
 
 
@@ -123,7 +123,7 @@ def test_without_a_range_no_ports_are_counted():
     assert not [*doctor_nodes.lacks(replace(GOOD, free_ports=0), without, BETWEEN)]
 
 
-def test_who_rings_is_called_back_and_who_has_no_password_is_not(monkeypatch):
+def test_a_ring_with_the_password_is_called_back_and_one_without_is_not(monkeypatch):
     with Doorbell("127.0.0.1", "", "sesame") as bell, socket.create_server(("", 0)) as door:
         port = door.getsockname()[1]
         monkeypatch.setenv("ANUBIS_PASSWORD", "sesame")
@@ -149,7 +149,7 @@ def test_who_rings_is_called_back_and_who_has_no_password_is_not(monkeypatch):
         (["n1", "--cluster", "ssh", "--benchmarks", "."], "leave --cluster out"),
     ],
 )
-def test_what_cannot_be_looked_at_is_refused_with_a_sentence(near: Desk, words, sentence):
+def test_an_impossible_request_of_doctor_is_one_sentence(near: Desk, words, sentence):
     done = near.run("doctor", *words)
     assert (done.code, done.out) == (64, "")
     assert sentence in done.err
@@ -161,7 +161,7 @@ def test_what_cannot_be_looked_at_is_refused_with_a_sentence(near: Desk, words, 
 @pytest.mark.skipif(
     not shutil.which("nft"), reason="a firewall needs nft: apt-get install nftables"
 )
-def test_each_host_says_what_was_taken_from_it(desk: Desk):
+def test_each_host_reports_the_planted_lack(desk: Desk):
     with (
         tempfile.TemporaryDirectory(dir="/tmp") as keys,  # of tests may be below /dev/shm
         SshBed(Path(keys), 5, without=["node2", "node3"]) as bed,

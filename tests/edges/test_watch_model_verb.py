@@ -72,7 +72,7 @@ def test_without_recordings_nothing_is_made_up(recording):
         anubis.train_watch_model([recording], metrics=["gpu_duty"])
 
 
-def test_the_shipped_model_says_what_it_is(capsys):
+def test_the_shipped_watch_model_describes_itself(capsys):
     assert main.command()(["criteria", "show-watching"], standalone_mode=False) in (None, 0)
     shown = capsys.readouterr()
     assert "synthetic" in shown.err

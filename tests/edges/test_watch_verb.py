@@ -71,19 +71,19 @@ def look(desk, *words):
     return desk.run("watch", "--model", "./model.json", *words)
 
 
-def test_the_model_of_these_tests_says_what_it_hears():
+def test_the_model_of_these_tests_returns_its_input():
     windows = np.random.default_rng(0).random((50, 8), dtype=np.float32)
     assert np.abs(says_what_it_hears().denoise(windows) - windows).max() < 1e-3
 
 
-def test_somebody_is_named_and_the_exit_code_is_1(here):
+def test_a_suspicion_is_named_and_the_exit_code_is_1(here):
     done = look(here, "--file", record(here), "--html", "page.html")
     assert done.code == 1, done.err
     assert done.out.startswith("this job: node n3 is unlike its 7 peers since 22:23:20 UTC")
     assert "n3, unlike its 7 peers" in (here.folder / "page.html").read_text()
 
 
-def test_nobody_is_named_and_the_exit_code_is_0(here):
+def test_without_a_suspicion_the_exit_code_is_0(here):
     done = look(here, "--file", record(here, faulty=False))
     assert (done.code, done.out.splitlines()[0]) == (
         0,
@@ -91,7 +91,7 @@ def test_nobody_is_named_and_the_exit_code_is_0(here):
     )
 
 
-def test_where_nothing_can_be_said_the_exit_code_is_2(here):
+def test_without_enough_evidence_the_exit_code_is_2(here):
     done = look(here, "--file", record(here, faulty=False, nodes=2))
     assert done.code == 2
     assert "cannot say: 2 nodes, too few to find one unlike the others" in done.out
@@ -104,7 +104,7 @@ def test_lines_for_programs_end_with_the_look(here):
     assert (lines[-1]["job"], lines[-1]["suspects"]) == ("17", ["n3"])
 
 
-def test_back_then_nobody_was_unlike(here):
+def test_an_earlier_time_gives_the_answer_of_that_time(here):
     done = look(here, "--file", record(here), "--at", "2023-11-14T22:23:00+00:00")
     assert done.code == 0, done.out
     early = look(here, "--file", "job.csv", "--at", "2023-11-14T12:00:00+00:00")
@@ -112,12 +112,12 @@ def test_back_then_nobody_was_unlike(here):
     assert '"job.csv" begins at 2023-11-14 22:13 UTC' in early.err
 
 
-def test_what_was_looked_at_can_be_looked_at_again(here):
+def test_a_recorded_look_can_be_repeated(here):
     look(here, "--file", record(here), "--record", "again.csv")
     assert look(here, "--file", "again.csv").out == look(here, "--file", "job.csv").out
 
 
-def test_the_keeper_is_told_once(here):
+def test_a_suspicion_is_reported_to_the_keeper_once(here):
     words = ("17", "--file", record(here), "--tell")
     here.run("tell", "node-added", "n[0-7]", "--cluster", "lab", "--later")
     first, second = look(here, *words), look(here, *words)
@@ -148,7 +148,7 @@ def test_the_keeper_is_told_once(here):
         (("--nodes", "n[1-4]", "--agents", "--follow", "--every", "20m"), "can miss a fault"),
     ],
 )
-def test_what_is_asked_wrongly_is_one_sentence_that_says_what_to_do(here, words, sentence):
+def test_a_wrong_request_of_watch_is_one_sentence_with_the_way_out(here, words, sentence):
     record(here)
     done = look(here, *words)
     assert done.code in NO_VERDICT
@@ -163,7 +163,7 @@ def test_a_watch_model_that_is_not_there_is_named(here):
     assert 'no watch model "synthetik"' in done.err
 
 
-def test_a_recording_without_any_watched_metric_clears_nobody(here):
+def test_a_recording_without_any_watched_metric_gives_no_all_clear(here):
     Path(here.folder, "odd.csv").write_text(
         "time,node,fan\n" + "".join(f"{t},n{n},5\n" for t in range(600) for n in range(5))
     )

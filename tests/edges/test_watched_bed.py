@@ -32,7 +32,7 @@ def queued_bytes(bed: Bed, node: str) -> int:
     return int(json.loads(shown)[0]["backlog"])
 
 
-def test_the_agent_of_a_host_tells_what_waits_for_its_slow_link_as_tc_does() -> None:
+def test_the_agent_reports_the_queue_of_a_slow_link_as_tc_does() -> None:
     with Bed(2, "--no-ray", "--proc") as bed, agents(bed) as latest:
         bed.verb("slow-link", "node2", "16kbit", "--way", "up")
         bed.run("node2", [sys.executable, "-c", FLOOD, bed.address_of("node1")])
@@ -46,7 +46,7 @@ def test_the_agent_of_a_host_tells_what_waits_for_its_slow_link_as_tc_does() -> 
 
 
 @pytest.mark.long
-def test_a_host_tells_that_its_process_stands_still_and_that_it_works_again() -> None:
+def test_a_host_reports_that_its_process_stopped_and_that_it_works_again() -> None:
     """Whom looks name then is played by scripts/studies/show-watch-live: beside other work on the
     machine minutes of a real job are no fact that always holds."""
     with Bed(2, "--no-ray", "--proc") as bed, agents(bed) as latest, TrainingJob(bed) as job:

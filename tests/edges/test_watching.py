@@ -49,7 +49,7 @@ def test_a_look_asks_for_as_much_as_its_settings_say_and_names_the_node_with_its
     assert next(iter(suspicion.mix)) == "gpu"  # CPU alone: ECC 47 %, CUDA 16 %
 
 
-def test_what_a_node_did_before_its_job_began_says_nothing_of_it():
+def test_telemetry_before_the_job_began_says_nothing_about_it():
     """Idle until the job, or busy with another one; a job that has just begun is not judged."""
     telemetry = falling()
     by, nodes = watching(telemetry), telemetry.nodes
@@ -62,7 +62,7 @@ def test_what_a_node_did_before_its_job_began_says_nothing_of_it():
         assert seen.telemetry.start >= began or not seen.telemetry.points
 
 
-def test_what_deviates_decides_the_mix():
+def test_the_deviating_metric_decides_the_mix():
     by = watching(falling(PFC, to=5000.0))
     (suspicion,) = look_at(by.source.telemetry, by).suspicions
     assert suspicion.mix["link"] > 0.9  # PFC alone: a PCIe link
@@ -79,7 +79,7 @@ class Reported(Planted):
         return slice(0, int(np.count_nonzero(self.telemetry.times <= until)))
 
 
-def test_a_job_that_is_followed_is_asked_for_what_is_new_and_its_outliers_are_heard_for_an_hour():
+def test_a_followed_job_is_asked_for_new_data_and_outliers_of_an_hour_are_found():
     telemetry = falling(since=490, to=32.0, points=600, step_s=10.0)
     blunt = replace(watching().settings, min_effect=0.2, contrast=False)
     by = replace(watching(), source=Reported(telemetry), settings=blunt)
@@ -97,7 +97,7 @@ def test_a_job_that_is_followed_is_asked_for_what_is_new_and_its_outliers_are_he
     assert not alone.look.suspicions  # twenty minutes alone do not tell
 
 
-def test_where_more_than_an_hour_is_known_the_rule_of_ten_minutes_looks_as_well():
+def test_with_more_than_an_hour_of_data_the_rule_of_ten_minutes_applies_too():
     """A drop of 8 of 100 is too little for a window, and plain beside ten minutes of peers."""
     telemetry = falling(since=480, to=32.0, points=600, step_s=10.0)
     values = telemetry.values.copy()

@@ -44,7 +44,7 @@ def site(built, tmp_path_factory) -> Path:
     return site
 
 
-def test_wheel_and_source_archive_are_the_same_bytes_wherever_they_are_built(built, tmp_path):
+def test_wheel_and_source_archive_are_the_same_bytes_from_any_folder(built, tmp_path):
     """Built here, and from a copy at another place, of another time, for its owner only."""
     copy = tmp_path / "elsewhere"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*_cache", ".venv", ".hypothesis"))
@@ -87,7 +87,7 @@ def test_the_command_works_without_a_checkout(site, apart):
     assert "256 nodes" in plan
 
 
-def test_the_distribution_says_what_it_is(distribution):
+def test_the_metadata_of_the_distribution_are_right(distribution):
     assert distribution.name == "anubis-fleet"
     assert distribution.version == anubis.__version__
     assert f"version: {anubis.__version__}\n" in (ROOT / "CITATION.cff").read_text()

@@ -25,7 +25,7 @@ def test_covariates_that_speak_of_one_thing_change_together():
     assert things_of(COVARIATES) == {"up": [0, 1], "incidents": [2], "gpu": [3, 4], "rack": [5]}
 
 
-def test_what_a_chance_would_be_without_a_thing_is_what_the_middle_node_has():
+def test_the_chance_without_a_carrier_is_that_of_the_median_node():
     """Medians are 10, 10, 1, 0, 50 and 1; a node is as bad in three things as no other."""
     usual = (10, 10, 1, 0, 50, 1)
     bad = (2, 10, 4, 3, 5, 2)

@@ -93,7 +93,9 @@ def gaining(evaluation, gains):
         ((1.0, 1.0, 1.0, 1.0, -3.0), False),
     ],
 )
-def test_what_a_model_gained_counts_as_a_whole_however_uneven_its_parts(one_bad_node, gains, wins):
+def test_the_gain_of_a_model_counts_as_a_whole_for_any_spread_of_its_parts(
+    one_bad_node, gains, wins
+):
     choice = best(gaining(one_bad_node[1], gains))
     assert choice.beats_base_rate is wins
     if not wins:
@@ -108,7 +110,7 @@ def test_every_model_that_looks_and_is_not_taken_says_why(one_bad_node):
     assert all("refused because" in text for text in list(choice.sentences())[1:])
 
 
-def test_who_is_refused_for_its_order_leaves_the_place_to_the_next_best(one_bad_node):
+def test_a_model_refused_for_its_order_yields_to_the_next_best(one_bad_node):
     first = best(one_bad_node[1]).model
     second = best(one_bad_node[1], lambda name: "upside down" if name == first else "")
     assert second.model != first
@@ -160,7 +162,7 @@ def by_hand(model, test: Uptimes) -> float:
     return total
 
 
-def test_evidence_is_the_log_of_the_chance_of_what_happened():
+def test_evidence_is_the_log_of_the_chance_of_the_observed_incidents():
     data = uptimes(KnownHazard(), nodes=9, seed=1)
     model = Cox.fit(data, 0)
     assert log_likelihood(forecast(model, data.statuses), data) == pytest.approx(
@@ -238,7 +240,7 @@ def test_a_bad_node_that_has_been_well_for_long_may_rank_low():
     assert misplaced_node(ByCount(data, -1.0), data) == ""
 
 
-def test_where_few_incidents_differ_by_chance_no_order_is_absurd():
+def test_if_few_incidents_differ_by_chance_no_order_is_absurd():
     data = history(np.full(100, 0.003), seed=5)
     assert misplaced_node(ByCount(data, -1.0), data) == ""
 
@@ -261,7 +263,7 @@ def racked(rates_of_rack, seed=0, nodes=12) -> Uptimes:
     return uptimes_of(Logbook.from_records(incidents, watches, attributes=attributes), DAYS * DAY_S)
 
 
-def test_a_rack_that_tells_who_fails_is_learned_from_and_what_tells_nothing_is_left_out():
+def test_a_rack_that_predicts_failures_is_learned_from_and_useless_attributes_are_left_out():
     kept, sentences = worth_learning(racked([0.0005] * 8 + [0.01] * 4))
     told = {sentence.partition(" ")[0]: sentence for sentence in sentences}
     assert set(kept.statuses.covariates) & set(OF_ATTRIBUTES) == {"rack_rate"}
@@ -275,7 +277,7 @@ def test_of_hundreds_of_racks_that_tell_nothing_none_is_learned_by_heart():
     assert len(sentences) == 3
 
 
-def test_a_cage_of_nodes_that_seldom_fail_gains_what_its_rate_is_worth_and_no_more():
+def test_a_cage_of_nodes_that_seldom_fail_gains_as_much_as_its_rate_is_worth():
     """To know the rates r of equal groups, 1 on average, gains r log r at each incident. A model
     learns less, as it knows a rate from the incidents so far."""
     relative = np.array([0.25, 0.75, 2.0])
@@ -307,7 +309,7 @@ def test_a_gain_of_one_node_is_no_gain_of_its_rack():
     assert shortcoming({"node": sure, "time": gains}) == ""
 
 
-def test_where_no_attribute_is_told_nothing_is_compared():
+def test_without_attributes_nothing_is_compared():
     data = history([0.01, 0.02])
     kept, sentences = worth_learning(data)
     assert kept is data

@@ -53,7 +53,7 @@ def assert_those_of_pycox(data: Uptimes) -> None:
     np.testing.assert_allclose(np.exp(-hazard), known, atol=1e-3)
 
 
-def test_a_stack_computes_and_learns_what_each_network_of_pycox_would():
+def test_a_stack_of_networks_computes_and_learns_as_each_network_of_pycox():
     """A step of training and a forecast, with the same weights, and with nothing dropped."""
     rng = np.random.default_rng(0)
     with alone(0):
@@ -111,7 +111,7 @@ def test_chances_are_those_of_pycox_within_a_thousandth(real, name):
 
 @pytest.mark.twin("test_the_network_comes_close_to_the_truth_and_leaves_the_exponentials_behind")
 @pytest.mark.long
-def test_concordance_on_published_data_is_what_is_published(real):
+def test_concordance_on_published_data_is_the_published_one(real):
     """For an untuned Cox-Time, the mean of five folds; here of three of them.
     scripts/studies/show-risk takes all five, and the larger published data as well."""
     data = learnable(published(real("survival/metabric.csv")))
@@ -171,7 +171,7 @@ def test_early_stopping_looks_at_long_uptimes_as_at_short_ones(incidents):
 
 
 @pytest.mark.long
-def test_training_ends_before_the_network_has_learned_what_is_chance():
+def test_training_ends_before_the_network_learns_chance():
     """All nodes have one rate; watching the nodes it is trained on, it would say twice as much."""
     spread = []
     for seed in range(2):

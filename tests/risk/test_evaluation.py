@@ -37,7 +37,7 @@ def test_a_random_split_leaves_most_nodes_on_both_sides(fleet):
 
 
 @pytest.mark.parametrize("rows", [1, 400, 10**6])
-def test_of_a_large_fleet_whole_nodes_are_drawn_whatever_happened_to_them(fleet, rows):
+def test_whole_nodes_of_a_large_fleet_are_drawn_independently_of_their_incidents(fleet, rows):
     drawn = draw_nodes(fleet, rows)
     kept = np.isin(fleet.statuses.nodes, drawn.statuses.nodes)
     np.testing.assert_array_equal(drawn.statuses.values, fleet.statuses.values[kept])
@@ -47,7 +47,7 @@ def test_of_a_large_fleet_whole_nodes_are_drawn_whatever_happened_to_them(fleet,
     assert draw_nodes(other, rows).statuses.nodes == drawn.statuses.nodes
 
 
-def test_what_happens_after_a_split_by_time_changes_nothing_before_it(fleet):
+def test_events_after_a_split_by_time_change_nothing_before_it(fleet):
     now = float(np.quantile(fleet.statuses.at, 0.6))
     ends = fleet.statuses.at + 3600 * fleet.duration_h
     later = ends > now
@@ -67,7 +67,7 @@ def test_what_happens_after_a_split_by_time_changes_nothing_before_it(fleet):
     assert not before.observed[~known].any()
 
 
-def test_where_incidents_breed_incidents_the_models_that_look_win(fleet):
+def test_models_with_covariates_win_if_incidents_cause_incidents(fleet):
     found = best(evaluate(fleet, QUICK, seeds=(0, 1, 2)))
     assert found.model in {"cox", "exponential-per-count"}
     assert found.beats_base_rate
@@ -76,7 +76,7 @@ def test_where_incidents_breed_incidents_the_models_that_look_win(fleet):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_where_there_is_no_signal_no_model_pretends(seed):
+def test_without_a_signal_no_model_beats_the_base_rate(seed):
     found = best(evaluate(uptimes(NO_SIGNAL, nodes=60, seed=seed), QUICK, seeds=(0, 1, 2, 3)))
     assert not found.beats_base_rate
     assert "no model that looks at the nodes beats the base rate" in found.reason
@@ -105,14 +105,14 @@ def test_a_model_that_wins_by_node_only_is_not_taken(found):
     assert not best(spoilt).beats_base_rate
 
 
-def test_who_looks_has_to_beat_the_best_of_those_who_do_not(found):
+def test_a_model_with_covariates_has_to_beat_the_best_one_without(found):
     choice = best(likelier(found, lambda one: 500 * (one.model == "weibull")))
     assert choice.model == "weibull"
     assert not choice.beats_base_rate
 
 
 @pytest.mark.parametrize("better", ["cox", "exponential-per-count"])
-def test_of_two_that_win_the_one_by_which_what_happened_is_likelier_is_taken(found, better):
+def test_of_two_winning_models_the_one_with_the_higher_likelihood_is_taken(found, better):
     gains = {name: 500 + 500 * (name == better) for name in LOOKING}
     assert best(likelier(found, lambda one: gains.get(one.model, 0))).model == better
 
@@ -163,7 +163,7 @@ def test_a_model_that_cannot_be_fitted_is_left_out_with_its_reason(fleet):
     assert any("cox-time by node, seed 0" in reason for reason in found.left_out)
 
 
-def test_where_nobody_who_is_asked_had_an_incident_one_sentence_says_so(fleet):
+def test_a_test_set_without_incidents_is_reported_in_one_sentence(fleet):
     only = fleet.statuses.nodes[np.flatnonzero(fleet.observed)[0]]
     rare = replace(fleet, observed=fleet.observed & np.equal(fleet.statuses.nodes, only))
     found = evaluate(rare, QUICK, kinds=("node",), seeds=range(4))
@@ -206,7 +206,7 @@ def test_the_network_comes_close_to_the_truth_and_leaves_the_exponentials_behind
         assert found[name].brier - network.brier > 0.003
 
 
-def test_the_same_split_and_seed_give_a_model_the_same_figures_whatever_is_compared_with_it(fleet):
+def test_figures_of_a_model_do_not_depend_on_the_models_beside_it(fleet):
     first = evaluate(fleet, QUICK, seeds=(0, 1))
     again = evaluate(fleet, QUICK[::-1], kinds=("time", "node", "random"), seeds=(0, 1))
     key = attrgetter("model", "split", "seed")
@@ -214,7 +214,7 @@ def test_the_same_split_and_seed_give_a_model_the_same_figures_whatever_is_compa
     assert len(first.scores) == len(QUICK) * 3 * 2
 
 
-def test_baselines_learn_the_same_from_the_same_nodes_whatever_the_seed(fleet):
+def test_baselines_learn_the_same_from_the_same_nodes_with_any_seed(fleet):
     other = uptimes(KnownHazard(), nodes=80, seed=9)
     found = evaluation.evaluate_elsewhere(fleet, other, QUICK, seeds=(0, 1))
     by_seed = [[replace(one, seed=0) for one in found.scores if one.seed == n] for n in (0, 1)]

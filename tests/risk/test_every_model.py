@@ -109,7 +109,7 @@ def test_one_incident_at_the_very_beginning_is_survived(model):
 
 
 @every_model
-def test_a_fleet_whose_incidents_all_came_after_three_minutes_is_survived(model):
+def test_a_fleet_whose_incidents_all_came_after_three_minutes_can_be_learned(model):
     all_of_them = np.ones(len(UPTIMES))
     young = dataclasses.replace(UPTIMES, duration_h=all_of_them / 20, observed=all_of_them > 0)
     found = forecast(model.fit(young, seed=0), young.statuses)

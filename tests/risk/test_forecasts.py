@@ -38,7 +38,7 @@ def test_each_node_can_be_asked_at_an_hour_of_its_own():
     np.testing.assert_allclose(found.hazard_each(np.array([0.0, 7.0, 5000.0])), [0, 1.4, 1500])
 
 
-def test_where_nothing_ever_happens_the_times_are_infinite():
+def test_without_hazard_the_times_are_infinite():
     found = constant(0.0)
     assert found.expected_h() == np.inf
     assert found.median_h() == np.inf
@@ -53,6 +53,6 @@ def test_where_nothing_ever_happens_the_times_are_infinite():
         ([0.0, 1.0, np.nan], "finite"),
     ],
 )
-def test_what_is_no_cumulative_hazard_is_refused(hazard, complaint):
+def test_an_invalid_cumulative_hazard_is_refused(hazard, complaint):
     with pytest.raises(ValueError, match=complaint):
         Forecast(hours=np.array([0.0, 1.0, 2.0]), hazard=np.array([hazard]))

@@ -70,7 +70,7 @@ def test_scores_are_kept_with_the_model(tmp_path):
     assert [(one.model, one.brier) for one in kept] == [(one.model, one.brier) for one in scores]
 
 
-def test_loading_and_asking_a_network_needs_neither_torch_nor_what_compared_it(network):
+def test_loading_and_asking_a_network_needs_neither_torch_nor_the_evaluation(network):
     script = (
         "import sys, numpy as np; from pathlib import Path;"
         "from anubis.models.risk import risk_files as files;"

@@ -63,7 +63,7 @@ def test_accuracy_is_the_papers_formula_and_a_constant_scores_the_mean_time_over
     assert constant.relative == pytest.approx((50 + 2400 + 0 + 1200) / 4 / 2400)
 
 
-def test_concordance_of_two_kinds_of_nodes_is_what_their_rates_imply():
+def test_concordance_of_two_kinds_of_nodes_follows_from_their_rates():
     """One kind has three times the other's rate: it comes first in 3 of 4 pairs across kinds."""
     rng = np.random.default_rng(2)
     rate = np.repeat([1.0, 3.0], 1000)
@@ -92,7 +92,7 @@ def test_the_calibration_slope_says_how_far_risks_are_exaggerated(factor, power)
     assert slope == pytest.approx(1 / power, rel=0.06)
 
 
-def test_calibrated_groups_find_what_was_foretold_and_others_do_not():
+def test_calibrated_groups_find_the_predicted_share_and_others_do_not():
     honest = scores.calibration_groups(*truth_and_forecast(1.0, 1.0), hours=720)
     assert len(honest) == 10
     assert all(abs(group.predicted - group.found) < 0.035 for group in honest)
@@ -100,13 +100,13 @@ def test_calibrated_groups_find_what_was_foretold_and_others_do_not():
     assert all(group.predicted > 1.5 * group.found for group in doubled[:3])
 
 
-def test_nothing_is_said_of_the_spread_where_all_nodes_have_the_same_risk():
+def test_the_spread_has_no_slope_if_all_nodes_have_the_same_risk():
     forecast = Forecast(hours=HOURS, hazard=np.outer(np.full(50, 0.01), HOURS))
     duration_h, observed, _ = drawn(50)
     assert scores.calibration_slope(forecast, duration_h, observed, 24) is None
 
 
-def test_a_single_incident_where_the_risk_was_highest_fits_no_slope():
+def test_a_single_incident_at_the_highest_risk_fits_no_slope():
     hazard = np.outer(np.geomspace(1e-9, 1.0, 20), HOURS)
     duration_h, observed = np.full(20, 24.0), np.arange(20) == 19
     slope = scores.calibration_slope(Forecast(hours=HOURS, hazard=hazard), duration_h, observed, 24)

@@ -51,7 +51,7 @@ def trained(book, kind, at=USED_AT):
     return kind.fit(past, 0)
 
 
-def test_a_model_that_tells_nodes_apart_takes_the_place_of_one_that_does_not():
+def test_a_model_that_tells_nodes_apart_replaces_one_that_does_not():
     book = logbook(UNEVEN)
     outcome = judged(book, trained(book, Exponential))
     assert not outcome.because
@@ -67,7 +67,7 @@ def test_a_model_that_is_no_better_changes_nothing():
     assert judged(book, used, lambda uptimes: used).because.endswith("its chances are no better")
 
 
-def test_what_may_be_luck_changes_nothing():
+def test_a_gain_that_may_be_luck_changes_nothing():
     book = logbook(np.full(30, 0.002))
     used = trained(book, Exponential)
     for kind in (Cox, Exponential):
@@ -75,7 +75,7 @@ def test_what_may_be_luck_changes_nothing():
 
 
 @pytest.mark.parametrize("until", [USED_AT, 299 * DAY_S])
-def test_where_nothing_happened_in_the_later_half_nobody_can_say(until):
+def test_without_later_incidents_the_new_model_cannot_be_judged(until):
     book = logbook(UNEVEN, until)
     outcome = judged(book, trained(book, Exponential))
     assert outcome.because.startswith("too little happened since the model in use was trained")

@@ -21,7 +21,7 @@ def chaos(monkeypatch: pytest.MonkeyPatch) -> Any:
         sys.modules.pop(name, None)
 
 
-def test_a_node_may_be_drained_for_what_was_measured_and_released_once_that_was_well(
+def test_a_node_may_be_drained_after_a_bad_measurement_and_released_after_a_good_one(
     chaos: Any,
 ) -> None:
     oracle = chaos.Oracle(nodes=100, share=0.05)
@@ -41,7 +41,7 @@ def test_a_node_may_be_drained_for_what_was_measured_and_released_once_that_was_
     assert oracle.violations == []
 
 
-def test_no_more_than_the_share_may_be_out_and_what_a_person_accepted(chaos: Any) -> None:
+def test_the_oracle_allows_the_share_and_the_nodes_accepted_by_a_person(chaos: Any) -> None:
     oracle, node = chaos.Oracle(nodes=40, share=0.05), import_module("chaos_slurm").Node()
     oracle.measured([[f"n{number}", "gemm", True] for number in range(6)])
     for number in range(3):

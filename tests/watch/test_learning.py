@@ -84,7 +84,7 @@ def test_the_metric_that_shows_the_faults_is_asked_first(model):
     assert "tree" in model.origin.order
 
 
-def test_what_it_was_learned_from_is_kept(model):
+def test_a_model_keeps_the_origin_of_its_data(model):
     origin = model.origin
     assert (origin.source, origin.is_synthetic, origin.jobs) == ("two jobs", True, 2)
     assert origin.versions["torch"].startswith("2.")
@@ -109,7 +109,7 @@ def test_one_denoiser_can_serve_all_metrics(monkeypatch):
     assert together.origin.order == "as it was given"
 
 
-def test_what_jobs_are_too_small_for_another_model_knows():
+def test_thresholds_for_other_numbers_of_nodes_come_from_another_model():
     few = Thresholds(nodes=(4, 8), scores=(5.0, 6.0))
     all_sizes = Thresholds(nodes=(4, 16, 64), scores=(3.0, 3.5, 4.0))
     assert complete(few, "cpu_use", all_sizes) == Thresholds(
@@ -121,7 +121,7 @@ def test_what_jobs_are_too_small_for_another_model_knows():
         complete(None, "cpu_use", None)
 
 
-def test_windows_are_complete_and_shares_of_what_a_metric_can_be():
+def test_windows_are_complete_and_shares_of_the_range_of_their_metric():
     with_holes = job(1)
     with_holes.series("cpu_use")[::2, ::9] = np.nan
     with_holes.series("cpu_use")[1, :] = np.nan
@@ -142,14 +142,14 @@ def test_a_metric_that_never_changes_can_be_learned(monkeypatch):
     assert np.isfinite(denoiser.denoise(windows)).all()
 
 
-def test_a_metric_that_nobody_reports_is_refused():
+def test_a_metric_without_data_is_refused():
     silent = job(1)
     silent.series("cpu_use")[:] = np.nan
     with pytest.raises(WatchError, match="cpu_use: 0 complete windows"):
         lstm_vae_training.train(windows_of([silent], "cpu_use", seed=0), 0, metric="cpu_use")
 
 
-def test_recordings_teach_what_was_recorded():
+def test_recorded_jobs_are_learned_from_as_recorded():
     training_jobs = RecordedJobs(recordings={"/some/a.parquet": job(4, nodes=5)})
     (recorded,) = training_jobs.healthy(["gpu_duty"])
     np.testing.assert_array_equal(recorded.series("gpu_duty"), job(4, nodes=5).series("gpu_duty"))

@@ -22,13 +22,13 @@ def outcome(script, fault: str, way: str = "ours"):
     return script["outcome_of"](way, job, answers, called.settings)
 
 
-def test_a_node_that_drops_out_is_named_and_in_a_sound_job_nobody_is(script):
+def test_a_node_that_drops_out_is_named_and_a_sound_job_has_no_suspicion(script):
     dropped, sound = outcome(script, "nic-dropout"), outcome(script, HEALTHY)
     assert dropped.named
     assert (dropped.wrong, dropped.early, sound.early, sound.after_s) == (0, (), (), None)
 
 
-def test_with_thresholds_that_nothing_exceeds_nobody_is_named(script):
+def test_thresholds_that_no_score_exceeds_name_no_node(script):
     assert not outcome(script, "nic-dropout", "seven*1e9").named
 
 

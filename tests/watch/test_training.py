@@ -81,7 +81,7 @@ def test_a_level_that_no_healthy_node_had_is_given_back(trained):
     np.testing.assert_allclose(answers, levels, atol=0.08)
 
 
-def test_a_network_that_ignores_what_it_is_asked_is_refused(monkeypatch):
+def test_a_network_that_ignores_its_input_is_refused(monkeypatch):
     monkeypatch.setattr(lstm_vae_training, "STEPS", 1)
     with pytest.raises(WatchError, match="gpu_duty: what was learned ignores what it is asked"):
         train(windows_of_steps(), 0, metric="gpu_duty")
