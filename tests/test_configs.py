@@ -142,7 +142,7 @@ def test_each_example_shows_every_key_there_is(name, records):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_each_example_is_commented_and_right_in_what_it_comments_out(name, tmp_path):
+def test_each_example_is_commented_and_its_commented_settings_load(name, tmp_path):
     text = (ROOT / "configs" / name).read_text()
     assert text.startswith("# ")
     assert text.count("#") >= 3
@@ -186,7 +186,7 @@ def test_every_suite_fits_the_shipped_programs(specs, suite):
     assert not plan.left_out
 
 
-def test_the_papers_scenario_has_what_the_paper_publishes_of_its_set_up():
+def test_the_papers_scenario_has_the_published_set_up():
     paper = configs.simulation("paper")
     assert (paper.nodes, paper.days) == (1000, 4 * 30)
     assert (paper.repair.incident_h, paper.repair.defect_h) == (1.5 * 24, 1)
@@ -200,7 +200,7 @@ def test_nothing_in_a_file_is_hidden_from_a_reader_of_plain_yaml():
             assert not isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken)
 
 
-def test_variables_of_a_suite_are_those_of_its_entries_and_part_of_what_is_compared(tmp_path):
+def test_variables_of_a_suite_apply_to_its_entries_and_are_part_of_their_workload(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text(
         "summary: NCCL in two ways\n"
@@ -235,7 +235,7 @@ def test_a_campaign_reads_back_the_cluster_that_it_kept(name, owner):
         ("on", "data centre", False),
     ],
 )
-def test_persistence_that_is_off_is_told_of_gpus_of_data_centres_and_is_no_defect(
+def test_persistence_switched_off_is_advised_against_on_gpus_of_data_centres_and_no_defect(
     mode, kind, is_told
 ):
     votes = [

@@ -76,7 +76,7 @@ def test_every_option_it_gives_a_script_is_one():
     assert all(option in (ROOT / script).read_text() for script, option in options)
 
 
-def test_what_needs_real_data_names_a_test_that_always_runs_and_shows_the_same():
+def test_a_test_on_real_data_names_a_twin_that_always_runs():
     tests = "".join(file.read_text(encoding="utf-8") for file in ROOT.glob("tests/*/test_*.py"))
     twins = set(re.findall(r'\bmark\.twin\(\s*"(\w+)"', tests))
     assert len(twins) > 10

@@ -106,7 +106,7 @@ def test_a_module_that_a_page_or_a_study_names_by_its_folder_exists():
 CLAIMS = yaml.safe_load((ROOT / "docs/results/claims.yaml").read_text())
 
 
-def test_the_page_of_claims_is_what_its_file_and_the_results_say(tmp_path):
+def test_the_page_of_claims_is_made_from_its_file_and_the_results(tmp_path):
     """All but the ages, which are those of the last commits."""
     page = tmp_path / "claims.md"
     run_path(str(ROOT / "scripts/make-claims"))["main"](page)
@@ -128,7 +128,7 @@ def test_a_claim_names_a_file_and_a_command_that_exist(row):
     assert page.is_file()
 
 
-def test_what_a_command_measures_is_what_it_and_its_neighbours_import():
+def test_the_files_behind_a_figure_are_its_command_and_all_imports():
     measured = run_path(str(ROOT / "scripts/make-claims"))["measured_by"]
     files = {
         str(Path(file).relative_to(ROOT)) for file in measured(STUDIES[0].with_name("show-loop"))
@@ -190,7 +190,7 @@ def test_every_command_of_a_page_is_one_that_its_verb_takes(line):
     command.make_context("anubis", words)
 
 
-def test_the_small_benchmark_of_the_page_is_what_bench_new_writes():
+def test_the_small_benchmark_of_the_page_is_the_template_of_bench_new():
     (code,) = blocks(ROOT / "docs" / "write-a-benchmark.md", "python")
     template = (ROOT / "benchmarks" / "_template.py").read_text()
     assert code.strip() == template.replace("NAME", "sums").strip()

@@ -131,24 +131,24 @@ def badly_named(source: str) -> set[str]:
     }
 
 
-def test_a_docstring_begins_with_a_verb_or_with_what_is_returned():
+def test_a_docstring_begins_with_a_verb_or_the_noun_returned():
     sources = {file: file.read_text() for file in (*FILES, *(ROOT / "tests").rglob("*.py"))}
     linked = {file: source for file, source in sources.items() if LINKED.search(source)}
     begun = {str(file.relative_to(ROOT)): badly_begun(source) for file, source in linked.items()}
     assert not {file: names for file, names in begun.items() if names}
 
 
-def test_a_module_or_a_class_is_introduced_by_what_it_is_or_does():
+def test_the_introduction_of_a_module_or_a_class_begins_with_no_mere_link():
     begun = {file: badly_introduced(text) for file, text in sources(LINKED_HEAD).items()}
     assert not {file: names for file, names in begun.items() if names}
 
 
-def test_a_field_is_described_by_what_it_is():
+def test_the_description_of_a_field_begins_with_no_mere_link():
     begun = {file: badly_described(text) for file, text in sources(LINKED_FIELD).items()}
     assert not {file: names for file, names in begun.items() if names}
 
 
-def test_a_function_is_called_by_a_verb_or_by_what_it_returns():
+def test_the_name_of_a_function_is_a_verb_or_the_noun_returned():
     named = {file: badly_named(text) for file, text in sources(LINKED_NAME).items()}
     found = set().union(*named.values())
     assert not found - TO_RENAME - CALLBACKS, {file: n for file, n in named.items() if n}

@@ -149,7 +149,7 @@ def test_core_is_pure():
                 assert top in PURE | {"anubis"} | set(sys.stdlib_module_names), module
 
 
-def test_heavy_packages_are_imported_where_they_belong_and_nowhere_else():
+def test_heavy_packages_are_imported_only_in_their_rooms():
     for file in FILES:
         for module in imports(file):
             home = ONLY_IN.get(module.split(".")[0])
@@ -277,7 +277,7 @@ def test_a_gate_that_the_history_answers_loads_nothing_that_tests_locates_or_com
     assert not (heavy | own) & set(loaded)
 
 
-def test_what_few_nodes_measured_is_compared_without_loading_a_compiler():
+def test_measurements_of_few_nodes_are_compared_without_loading_a_compiler():
     script = (
         "import sys, numpy; from anubis.core.judge.ecdf import *;"
         "nodes = Bundle.from_samples(numpy.ones((7, 4))); distance_sums(nodes, 0.0);"
@@ -290,7 +290,7 @@ def test_what_few_nodes_measured_is_compared_without_loading_a_compiler():
     assert not {"numba", "scipy"} & set(loaded)
 
 
-def test_importing_anubis_loads_nothing_but_what_python_has_until_a_function_is_asked_for():
+def test_importing_anubis_loads_only_the_standard_library_until_a_function_is_asked_for():
     script = "import sys; before = {*sys.modules}; import anubis; print(*{*sys.modules} - before)"
     loaded = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -425,7 +425,7 @@ def unexplained_clocks(source: str) -> list[str]:
     ]
 
 
-def test_whatever_reads_the_wall_clock_and_not_the_guarded_time_says_why():
+def test_each_use_of_the_wall_clock_has_its_reason_beside_it():
     """Anybody can set it; `operations.clusters.time_in` knows whether it can be right."""
     found = {file.relative_to(ROOT): unexplained_clocks(file.read_text()) for file in FILES}
     assert not {file: lines for file, lines in found.items() if lines}

@@ -226,7 +226,7 @@ def test_no_variable_or_parameter_is_called_by_a_pronoun():
     assert not {where: sorted(names) for where, names in called.items() if names}
 
 
-def test_a_pronoun_is_seen_wherever_a_name_is_given():
+def test_a_pronoun_is_seen_in_every_kind_of_name():
     for source in (
         "found = 1",
         "for each in (): pass",

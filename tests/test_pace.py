@@ -60,9 +60,9 @@ def found_by(rule: Callable[[ast.AST], Iterator[ast.expr]], sign: re.Pattern[str
     ]
 
 
-def test_whoever_waits_waits_by_the_one_long_limit():
+def test_each_wait_has_the_one_long_limit():
     assert found_by(limits, GIVEN) == [], "take tests.patience.LIMIT_S: a busy machine is slow"
 
 
-def test_no_test_says_how_long_something_takes():
+def test_no_test_asserts_a_duration():
     assert found_by(timings, CLOCKED) == [], "wait for a fact, hand in a clock, or count"

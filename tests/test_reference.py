@@ -38,18 +38,18 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("page", [*PAGES, "lines.schema.json"])
-def test_each_page_is_what_the_code_says_today(made, page):
+def test_each_page_is_made_from_todays_code(made, page):
     current = (made / page).read_text(encoding="utf-8")
     assert read(page) == current, "run: .venv/bin/python scripts/make-reference"
 
 
-def test_type_checkers_see_what_anubis_offers_today(made):
+def test_type_checkers_see_todays_functions_of_anubis(made):
     current = made.with_suffix(".pyi").read_text(encoding="utf-8")
     stub = (ROOT / "anubis/__init__.pyi").read_text(encoding="utf-8")
     assert stub == current, "run: .venv/bin/python scripts/make-reference"
 
 
-def test_nobody_writes_a_page_by_hand(made):
+def test_no_page_is_written_by_hand(made):
     assert {file.name for file in REFERENCE.iterdir()} == {file.name for file in made.iterdir()}
 
 

@@ -116,7 +116,7 @@ def test_a_clock_that_is_set_back_stops_no_sampling_and_later_rows_make_room():
 # --- devices, and what of them becomes a node's ----------------------------------------------
 
 
-def test_of_several_devices_a_node_has_the_mean_and_the_worst():
+def test_several_devices_give_a_node_their_mean_and_their_worst():
     assert node_values("gpu_duty", {"0": 90, "1": 60}) == {"gpu_duty": 75, "gpu_duty:worst": 60}
     assert node_values("cnp", {"mlx5_0/1": 2, "mlx5_1/1": 4}) == {"cnp": 3, "cnp:worst": 4}
     assert node_values("cpu_use", {"node": 12}) == {"cpu_use": 12}
@@ -335,7 +335,9 @@ def test_a_gpu_without_counters_names_dcgm_as_the_way_to_get_them(gpu_node, plan
     assert last["nvlink_throughput"] == pytest.approx(300 * 2**20)
 
 
-def test_without_a_driver_and_with_amds_gpus_it_says_so(tmp_path, monkeypatch):
+def test_without_a_driver_or_with_amd_gpus_the_metric_is_absent_with_its_reason(
+    tmp_path, monkeypatch
+):
     def no_driver() -> None:
         raise kit.gpus.nvml.NoDriver("libnvidia-ml.so.1 cannot be loaded")
 
@@ -347,7 +349,7 @@ def test_without_a_driver_and_with_amds_gpus_it_says_so(tmp_path, monkeypatch):
         assert sampled.absent["gpu_duty"].startswith(reason)
 
 
-def test_a_source_that_fails_says_why_and_the_others_go_on():
+def test_a_source_that_fails_is_reported_with_its_reason_and_others_go_on():
     class Broken:
         def read(self, now: float) -> Sampled:
             raise OverflowError("a counter of the future")

@@ -34,7 +34,7 @@ def test_the_ceilings_are_those_of_the_data_sheets():
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H300", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", ""])
-def test_nothing_is_said_of_a_gpu_that_is_not_in_the_table(name):
+def test_a_gpu_that_is_not_in_the_table_has_no_ceiling(name):
     assert kit.gpus.ceilings.gpu(name) is None
 
 
@@ -243,7 +243,7 @@ def test_formats_follow_the_generation_of_the_gpu(capability, lacking, monkeypat
     assert {name for name in FORMATS if lacks(name, cuda)} == lacking
 
 
-def test_the_ceiling_of_a_known_gpu_stands_beside_its_metric(monkeypatch):
+def test_the_ceiling_of_a_known_gpu_is_reported_beside_its_metric(monkeypatch):
     h200 = types.SimpleNamespace(name="NVIDIA H200", multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: h200)
     report = contract.Report(frozenset())
@@ -516,7 +516,7 @@ def test_silent_corruption_on_one_of_two_devices_falls_on_that_one(run, tmp_path
     assert environment["swings"]["cpu"].keys() == {"fp32/20ms"}
 
 
-def test_loads_that_swing_begin_at_the_same_moments_however_long_each_works():
+def test_swinging_loads_begin_at_the_same_moments_for_any_lengths_of_work():
     """Against the naive count: one begins at each beginning of a period that does not find it at
     work."""
     rng = random.Random(7)

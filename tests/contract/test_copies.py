@@ -174,7 +174,7 @@ def test_copies_by_all_gpus_at_once_count_once_for_each_and_are_checked(
 
 
 @pytest.mark.parametrize("size_bytes", [64, 4000, MIB, 5 * MIB])
-def test_rows_with_gaps_hold_the_same_words_and_no_copy_engine_takes_them(size_bytes):
+def test_rows_with_gaps_have_the_same_words_and_no_copy_engine_takes_them(size_bytes):
     rows = kit.copies.rows(size_bytes, CPU)
     assert not rows.is_contiguous()
     assert 0.9 * size_bytes <= rows.nbytes <= size_bytes

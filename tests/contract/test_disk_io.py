@@ -79,7 +79,7 @@ def on_disk():
         yield Path(folder)
 
 
-def test_without_fio_it_is_not_applicable_and_says_how_to_get_it(run, benchmark_file):
+def test_without_fio_disk_io_is_not_applicable_and_names_its_installation(run, benchmark_file):
     ran = run(benchmark_file("disk_io"), "--smoke", env={"PATH": "/nonexistent"})
     assert ran.exit_code == 3
     assert ran.document["series"] == []
@@ -87,7 +87,7 @@ def test_without_fio_it_is_not_applicable_and_says_how_to_get_it(run, benchmark_
 
 
 @needs_fio
-def test_its_numbers_are_those_that_fio_printed(run, benchmark_file, on_disk):
+def test_numbers_of_disk_io_are_those_that_fio_printed(run, benchmark_file, on_disk):
     (on_disk / "fio").write_text(f'#!/bin/sh\n{FIO} "$@" | tee {on_disk}/printed.json\n')
     (on_disk / "fio").chmod(0o755)
     data = on_disk / "data"

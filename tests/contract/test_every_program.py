@@ -70,7 +70,9 @@ def described_together():
     return dict(zip(PROGRAMS, catalog.describe_all(PROGRAMS), strict=True))
 
 
-def test_its_description_is_one_that_the_catalog_reads(program, describe, described_together):
+def test_the_description_of_each_program_is_readable_for_the_catalog(
+    program, describe, described_together
+):
     spec = parse_description(describe(program).stdout, program)
     assert described_together[program] == spec
     assert all(spec.metric(metric.name) is metric for metric in spec.metrics)

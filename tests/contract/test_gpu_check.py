@@ -13,7 +13,7 @@ check = runpy.run_path(str(SCRIPT))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_it_says_so_and_shows_the_cpu_only_when_asked(run):
+def test_without_a_gpu_the_check_states_it_and_shows_the_cpu_only_on_request(run):
     done = run(SCRIPT, "--smoke")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "sees no GPU here" in done.stderr

@@ -197,7 +197,7 @@ def test_a_gpu_that_fails_costs_the_copies_it_takes_part_in(run, gpu_node, bench
     assert len(failed) == 4
 
 
-def test_of_a_failure_of_cuda_the_line_that_says_it_is_kept():
+def test_the_line_that_states_a_failure_of_cuda_is_kept():
     stderr = """Traceback (most recent call last):
 [rank3]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered
 [rank3]: Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
@@ -355,7 +355,7 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-2)
 PAIR = SimpleNamespace(exclusive=True, launcher="torchrun")
 
 
-def test_how_a_step_is_started_is_one_choice_for_all_its_nodes(gpu_node, monkeypatch, tmp_path):
+def test_all_nodes_of_a_step_are_started_the_same_way(gpu_node, monkeypatch, tmp_path):
     whole = describe("127.0.0.1", on(gpu_node(8), monkeypatch))
     blind = replace(whole, gpus=0)
     assert processes_on_each([blind, whole]) == 8
@@ -519,7 +519,7 @@ def test_ports_are_of_the_range_that_the_file_allows():
 
 
 @pytest.mark.long
-def test_the_script_tries_programs_on_such_a_node_and_says_which_failed(run, nvml_library):
+def test_the_script_tries_programs_on_such_a_node_and_names_failed_ones(run, nvml_library):
     words = ("--gpus=2", "--only=kernel_launch,dcgm_diag", "--plant", "FAKE_FAULTS=1:ecc")
     ran = run(Path(BENCHMARKS).parent / "scripts/studies/try-gpu-node", *words)
     assert ran.exit_code == 1, ran.stderr

@@ -157,7 +157,7 @@ def test_a_node_without_the_bindings_uses_those_that_travel_and_prefers_its_own(
     assert installed.strip() == pynvml.__file__
 
 
-def test_without_any_bindings_it_says_so_and_how_to_get_them():
+def test_without_any_bindings_the_error_names_their_installation():
     script = WHERE.format(str(BENCHMARKS), "kit.gpus.nvml.begin()")
     done = subprocess.run(
         [sys.executable, "-S", "-c", script], capture_output=True, text=True, check=False
@@ -260,7 +260,7 @@ def test_a_gpu_that_falls_off_the_bus_leaves_its_earlier_readings_and_the_reason
     assert states["1"]["unread"] == "GPU is lost"
 
 
-def test_a_driver_that_hangs_holds_up_nothing(nvml, monkeypatch):
+def test_a_driver_that_hangs_delays_nothing(nvml, monkeypatch):
     monkeypatch.setattr(kit.gpus.gpu_watch, "PATIENCE_S", 0.1)
     nvml.plant(hang=30)
     with watch("0") as states:

@@ -174,7 +174,7 @@ def test_a_thread_that_ends_meanwhile_causes_no_error(monkeypatch):
     not Path("/proc/self/numa_maps").exists() or kit.numa._policy() is None,
     reason="no memory policies here",
 )
-def test_memory_is_bound_to_the_node_and_lies_there():
+def test_bound_memory_is_on_its_node():
     node = kit.numa.nodes()[0]
     area = kit.numa.pages(64 * mmap.PAGESIZE, node)
     assert f" bind:{node.index} " in books_of(area)
@@ -268,7 +268,7 @@ def test_a_kernel_with_pages_of_64_kib_measures_sizes_below_one_page(
     assert ran.document["environment"]["page_bytes"] == 1 << 16
 
 
-def test_an_array_that_memory_cannot_hold_could_not_be_measured(near, benchmark_file):
+def test_an_array_larger_than_memory_could_not_be_measured(near, benchmark_file):
     ran = near(benchmark_file("cpu_memory_latency"), f"--bytes={1 << 50}")
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert "too little for an array" in ran.stderr

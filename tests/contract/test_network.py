@@ -556,7 +556,7 @@ def test_a_port_that_another_took_first_is_tried_no_more(monkeypatch):
         assert server.poll() is not None
 
 
-def test_a_server_that_cannot_start_says_why_in_one_line(monkeypatch):
+def test_a_server_that_cannot_start_is_reported_with_its_reason_in_one_line(monkeypatch):
     broken = [sys.executable, "-c", "import sys; sys.exit('no such device')"]
     with (
         pytest.raises(contract.Unmeasured, match='as server said "no such device"'),
@@ -576,7 +576,7 @@ HCA = kit.network.ports.Hca(
 
 
 @pytest.mark.skipif(PERFTEST is None, reason="perftest is not installed")
-def test_perftest_that_finds_no_hca_says_so_in_one_line():
+def test_perftest_that_finds_no_hca_reports_it_in_one_line():
     if list(kit.network.ports.SYSFS.glob("*")):
         pytest.skip("this machine has HCAs")
     with pytest.raises(contract.Unmeasured, match="Unable to find the Infiniband/RoCE device"):
@@ -902,7 +902,7 @@ def on_two_nodes(start: Callable[[int], Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", [pytest.param("pair_ucx", marks=needs_ucx), "pair_torch"])
-def test_of_two_nodes_the_first_reports_and_idle_ranks_end_well(
+def test_the_first_of_two_nodes_reports_and_idle_ranks_end_well(
     benchmark_file, forked, tmp_path, name
 ):
     torchrun = "-m", "torch.distributed.run", "--rdzv-backend=static", "--local-addr=127.0.0.1"

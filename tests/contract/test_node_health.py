@@ -441,7 +441,7 @@ def test_a_slower_port_is_worse_than_the_fleet(machine, look, defects):
     assert "50% slower than normal" in defects(look(machine))["port_gbps", "mlx5_0"].reason
 
 
-def test_an_error_counter_that_rises_meanwhile_is_a_defect_and_one_that_stands_is_none(
+def test_an_error_counter_that_rises_meanwhile_is_a_defect_and_a_constant_one_is_none(
     machine, look, defects
 ):
     counter = "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"
@@ -724,7 +724,7 @@ def test_killed_at_any_moment_it_leaves_no_process(machine, tmp_path):
 # --- what is not there ---------------------------------------------------------------------
 
 
-def test_an_empty_machine_has_nothing_to_say_and_says_why(tmp_path, run):
+def test_an_empty_machine_reports_nothing_with_the_reasons(tmp_path, run):
     (tmp_path / "proc").mkdir()
     ran = run(
         PROGRAM, "--seconds=0.05", env={"ANUBIS_HOST_ROOT": str(tmp_path), "PATH": "/nowhere"}
@@ -734,7 +734,7 @@ def test_an_empty_machine_has_nothing_to_say_and_says_why(tmp_path, run):
     assert {"NVML", "memory_gb", "cpus", "kernel log", "edac_errors"} <= unread.keys()
 
 
-def test_it_is_done_in_ten_seconds_by_default(run):
+def test_node_health_takes_ten_seconds_by_default(run):
     described = json.loads(run(PROGRAM, "--describe").stdout)
     assert described["duration_s"] < 10
     assert described["exclusive"] is False

@@ -39,7 +39,7 @@ Dual-port       : OFF          Device         : ib0
 """
 
 
-def test_perftest_rows_stand_once_though_both_ends_print_them():
+def test_perftest_rows_are_read_once_though_both_ends_print_them():
     rows = perftest(LOOPBACK)
     assert [(row.size_bytes, row.iterations) for row in rows] == [
         (64, 2000),
@@ -116,7 +116,7 @@ def test_ucx_without_a_result_has_no_numbers():
     assert ucx_perftest(UCX.rpartition("20000")[0]) == {}
 
 
-def test_ucx_numbers_of_the_whole_test_stand_beside_last_moments_without_a_message():
+def test_ucx_figures_of_the_whole_test_are_used_if_its_last_moment_had_no_message():
     """Recorded on a machine with other work."""
     headings = next(line for line in UCX.splitlines() if line.startswith("iterations"))
     text = f"{headings}\n4,5144.907,inf,159941.256,0.00,0.01,0,6\n"
@@ -193,13 +193,13 @@ def assert_bus_bandwidths_are_ours(rows, operation):
     ("text", "operation"),
     [(ALL_REDUCE, "all_reduce"), (ALL_TO_ALL, "all_to_all"), (REDUCE, "reduce")],
 )
-def test_our_bus_bandwidth_is_the_one_that_stands_in_an_excerpt(text, operation):
+def test_our_bus_bandwidth_agrees_with_a_published_excerpt(text, operation):
     largest = [row for row in parse_nccl(text) if row.busbw_gbps > 1]
     assert len(largest) == 2
     assert_bus_bandwidths_are_ours(largest, operation)
 
 
-@pytest.mark.twin("test_our_bus_bandwidth_is_the_one_that_stands_in_an_excerpt")
+@pytest.mark.twin("test_our_bus_bandwidth_agrees_with_a_published_excerpt")
 @pytest.mark.parametrize(("name", "operation"), RECORDED.items())
 def test_our_bus_bandwidth_is_the_one_that_nccl_tests_printed(recorded, name, operation):
     rows = [row for row in parse_nccl(recorded(name)) if row.busbw_gbps > 1]

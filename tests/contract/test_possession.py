@@ -28,7 +28,7 @@ def after(seconds: float, **changes: float) -> Account:
     return replace(ZERO, **({"at": seconds, "busy_s": seconds, "own_s": seconds} | changes))
 
 
-def test_a_program_alone_lost_nothing_however_long_its_threads_waited_for_each_other():
+def test_a_program_alone_lost_nothing_to_others_for_any_waits_among_its_threads():
     assert shares_taken([1.0, 1.0], [0.9, 0.9], ZERO, after(2.0)) == [0, 0]
 
 

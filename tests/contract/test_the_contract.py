@@ -177,7 +177,7 @@ def test_a_parameter_keeps_the_type_of_its_default():
         parameter.parse(str(math.nan))
 
 
-def test_a_stated_ceiling_stands_in_the_environment_with_its_source(tiny):
+def test_a_stated_ceiling_is_in_the_environment_with_its_source(tiny):
     ran = tiny(GOOD + '\nreport.ceiling("speed:fast", 3.5, source="light")')
     assert ran.document["environment"]["ceilings"] == {
         "speed:fast": {"value": 3.5, "source": "light"}
@@ -187,7 +187,7 @@ def test_a_stated_ceiling_stands_in_the_environment_with_its_source(tiny):
 # --- programs that a benchmark starts ------------------------------------------------------
 
 
-def test_a_bonded_program_dies_with_its_parent_however_that_ends():
+def test_a_bound_program_dies_with_its_parent_after_any_end_of_that():
     """Its life is told by a pipe that it alone holds at the other end."""
     reader, writer = os.pipe()
     program = (

@@ -328,7 +328,7 @@ class FakeGroup:
         return [self.elapsed_s.pop(0)]
 
 
-def test_it_goes_on_in_rounds_until_the_slowest_ranks_time_is_over_and_keeps_their_means():
+def test_training_goes_on_in_rounds_until_the_time_of_the_slowest_rank_is_over():
     shape = model("lstm", "tiny")
     training = Training(make_network(shape, CPU, None), draw_data(shape, 2, 0, CPU), "fp32")
     rounds = [Times([1.0, 2.0], [0.5, 1.0]), Times([3.0, 4.0], [2.0, 3.0]), Times([5.0], [4.0])]
@@ -485,7 +485,7 @@ def planted(tmp_path_factory, launched):
     return {(s["metric"].partition(":")[0], s["device"]): s["samples"] for s in document["series"]}
 
 
-def test_a_slow_rank_holds_up_all_and_is_named_by_its_own_time(planted):
+def test_a_slow_rank_delays_all_and_is_named_by_its_own_time(planted):
     assert min(planted["compute_s", "n1/cpu"]) > 0.3
     assert min(planted["compute_s", "n0/cpu"]) < 0.15  # on a busy machine other steps take longer
     batch, ranks = model("gpt2_small", "tiny").batch, 2

@@ -75,7 +75,7 @@ told_values = st.one_of(st.integers(0, 100).map(float), st.just(math.nan), st.ju
     st.lists(st.tuples(st.integers(0, 3), quarters, told_values), max_size=60),
     st.sampled_from([1.0, 2.0, 15.0]),
 )
-def test_resampling_gives_what_a_loop_over_the_points_gives(told, step_s):
+def test_resampling_agrees_with_a_loop_over_the_points(told, step_s):
     grid = Grid(start=0.0, step_s=step_s, points=int(90 / step_s))
     np.testing.assert_array_equal(resample(samples(*told), 4, grid), naive(told, 4, grid))
 
@@ -141,7 +141,7 @@ def test_the_step_is_how_often_nodes_were_sampled(every, step_s):
     assert step_of([samples(*((0, every * i, 1.0) for i in range(60)))]) == step_s
 
 
-def test_of_metrics_sampled_at_different_steps_the_coarsest_makes_the_grid():
+def test_metrics_sampled_at_different_steps_share_the_coarsest_grid():
     fine = samples(*((0, float(i), 1.0) for i in range(60)))
     coarse = samples(*((0, 15.0 * i, 1.0) for i in range(4)))
     assert step_of([fine, coarse]) == 15

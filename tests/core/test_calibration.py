@@ -80,16 +80,14 @@ FLEETS = {
 @pytest.mark.long
 @pytest.mark.parametrize(("n", "fleets"), [(8, 125), (64, 25)])
 @pytest.mark.parametrize("kind", FLEETS)
-def test_of_two_hundred_healthy_nodes_at_most_one_is_called_however_noisy_its_steps(
-    kind, n, fleets
-):
+def test_at_most_one_of_two_hundred_healthy_nodes_is_called_at_any_noise(kind, n, fleets):
     rng = np.random.default_rng(13)
     alarms = [called(s, learn(s)).mean() for s in (FLEETS[kind](rng, n) for _ in range(fleets))]
     assert np.mean(alarms) <= 0.005
 
 
 @pytest.mark.parametrize("kind", FLEETS)
-def test_a_loss_that_a_metric_is_said_to_show_is_found_and_a_much_smaller_one_is_not(kind):
+def test_a_loss_that_a_metric_shows_is_found_and_a_much_smaller_one_is_not(kind):
     rng = np.random.default_rng(14)
     learned = learn(FLEETS[kind](rng, 200))
     more = FLEETS[kind](rng, 400)
@@ -114,7 +112,7 @@ def stalling(rng, samples, share):
         ("two modes", 0.98),
     ],
 )
-def test_a_tenth_of_the_steps_twice_as_long_is_found_however_noisy_the_metric(kind, least):
+def test_a_tenth_of_the_steps_twice_as_long_is_found_at_any_noise(kind, least):
     """As the mean of all steps, which such noise hides it from, it is a loss of 5 %."""
     rng = np.random.default_rng(25)
     learned = learn(FLEETS[kind](rng, 64))
@@ -122,7 +120,7 @@ def test_a_tenth_of_the_steps_twice_as_long_is_found_however_noisy_the_metric(ki
 
 
 @pytest.mark.parametrize("kind", ["steps 5 %", "warm-up", "heavy-tailed steps"])
-def test_stalls_that_a_metric_is_said_to_show_are_found(kind):
+def test_stalls_that_a_metric_shows_are_found(kind):
     rng = np.random.default_rng(26)
     learned = learn(FLEETS[kind](rng, 128))
 
@@ -222,7 +220,7 @@ def test_one_slow_unit_of_eight_is_found_almost_as_often_as_by_the_best_test_the
     assert np.mean(called) > best - 0.06
 
 
-def test_of_eight_healthy_units_one_in_two_hundred_is_beyond_two_limits_at_most():
+def test_at_most_one_in_two_hundred_of_eight_healthy_units_is_beyond_two_limits():
     """Mean and typical step that have nothing to do with each other, at the default rate."""
     rng = np.random.default_rng(34)
     beyond = []
@@ -241,7 +239,7 @@ def test_a_metric_that_carries_alpha_keeps_the_policys_limit(within):
     assert learned.shows == pytest.approx(0.05, abs=0.01)
 
 
-def test_a_metric_that_cannot_carry_alpha_says_how_many_repeats_it_takes():
+def test_a_metric_that_cannot_carry_alpha_states_the_repeats_that_would_suffice():
     """By that many times as many steps it carries, and by half of them it does not."""
     rng = np.random.default_rng(17)
     fleet = lambda steps: noisy(rng, 64, between=0, within=0.12, steps=steps)  # noqa: E731
@@ -280,7 +278,7 @@ def test_slow_nodes_that_are_not_odd_do_not_hide_themselves_by_widening_the_limi
 
 @pytest.mark.parametrize("n", [3, 6])
 @pytest.mark.parametrize(("between", "within"), [(0.003, 0.003), (0.03, 0.003), (0.03, 0.03)])
-def test_of_fewer_than_eight_healthy_nodes_none_is_called_and_a_very_slow_one_is(
+def test_among_fewer_than_eight_nodes_no_healthy_one_is_called_and_a_very_slow_one_is(
     n, between, within
 ):
     """Alpha as it is called one in twenty of those that differ by 3 %."""

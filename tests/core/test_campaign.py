@@ -261,7 +261,7 @@ def test_a_group_larger_than_the_bound_still_runs():
     assert len(run_well(world).final()) == 1
 
 
-def test_a_defective_node_is_left_out_of_what_follows_and_the_group_goes_on_without_it():
+def test_a_defective_node_is_left_out_of_later_steps_and_the_group_goes_on_without_it():
     world = World(small_plan(4, [entry("compute"), entry("collective")]), retries=0)
     for launch in list(world.running.values()):
         world.measure(launch)
@@ -617,7 +617,7 @@ def test_a_campaign_ends_and_keeps_its_rules_under_any_faults(
 
 @given(count=st.integers(2, 5), suite=suites, seed=st.integers(0, 1 << 30))
 @settings(max_examples=60)
-def test_whenever_and_however_long_the_driver_does_not_look_no_node_is_blamed(count, suite, seed):
+def test_pauses_of_the_driver_at_any_time_and_of_any_length_lose_no_node(count, suite, seed):
     """Programs end within their limits, and are heard of when the driver looks, or soon after."""
     chance = random.Random(seed)
     world = World(small_plan(count, suite, small_fabric(count)), retries=0)

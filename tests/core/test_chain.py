@@ -46,7 +46,7 @@ def test_a_rule_fires_once_the_facts_that_it_needs_are_concluded():
     assert reasoning.unmet == {}
 
 
-def test_a_rule_without_its_evidence_does_not_fire_and_names_what_it_lacks():
+def test_a_rule_without_its_evidence_does_not_fire_and_its_missing_collectors_are_listed():
     reasoning = reason(evidence(), [giving(FactKind.DIED, Collector.EXITS, Collector.REACH)])
     assert reasoning.facts == ()
     assert reasoning.unmet == {"died": ("exits", "reach")}

@@ -165,7 +165,7 @@ moments = st.tuples(waits, st.none() | st.sampled_from(JUMPS_S))
 
 
 @given(st.lists(moments, max_size=40))
-def test_however_a_clock_jumped_dates_keep_their_order_and_are_right_once_it_is(moments):
+def test_after_any_steps_of_a_clock_dates_keep_their_order_and_are_right_once_it_is(moments):
     machine = Machine()
     dates = {NOW: machine.turn().now}  # by when it was in truth
     later = [*moments, (300.0, 0.0), *[(900.0, None)] * 6]

@@ -108,7 +108,7 @@ def short(fabric, measured):
     return sum(rate < 0.9 * best for _, rate in measured) / len(measured)
 
 
-def test_of_128_nodes_at_once_many_pairs_fall_short_and_in_turns_none():
+def test_many_of_128_nodes_at_once_fall_short_and_in_turns_none():
     """At once the 16 nodes of a leaf send to those of another one, each over one of 16 spines: 15
     others leave a flow alone with a chance of (15/16) ** 15."""
     (far,) = (each for each in quick_rounds(TREE, TREE.nodes) if each.hops == 4)

@@ -172,7 +172,7 @@ def test_a_policy_may_ask_for_the_cheapest_tests_that_suffice(search, wanted):
 
 
 @pytest.mark.parametrize("search", ["greedy", "optimum"])
-def test_however_it_is_searched_nothing_runs_that_costs_more_than_it_saves(search):
+def test_no_search_runs_a_test_that_costs_more_than_it_saves(search):
     policy = SelectionPolicy(prior=1e-12, category_prior=1e-12, p0=0, search=search)
     brief = JobAllocated(nodes=nodes(1), duration_s=120)
     assert run(decide(brief, outlook([0.5]), policy, at=0)) == [("gemm", nodes(1))]
@@ -246,7 +246,7 @@ def test_a_sweep_spends_its_budget_on_the_riskiest_idle_nodes():
     assert [driver.node for driver in decision.drivers] == ["n2", "n4", "n1", "n3"]
 
 
-def test_a_node_that_passed_nothing_is_presumed_defective_however_low_its_risk():
+def test_a_node_without_a_pass_is_presumed_defective_even_at_low_risk():
     decision = decide(job(2), outlook([0.01, 0.01], proven=[True, False]), EXACT, at=0)
     assert decision.p == 1
     assert [(driver.node, driver.p) for driver in decision.drivers] == [("n2", 1), ("n1", 0.01)]
@@ -294,7 +294,7 @@ def test_a_job_without_a_duration_is_refused(seconds):
         JobAllocated(nodes=("n1",), duration_s=seconds)
 
 
-def test_a_decision_states_what_it_assumed_if_the_history_is_too_short():
+def test_a_decision_states_its_assumptions_if_the_history_is_too_short():
     def assumed(category, history):
         event = IncidentReported(nodes=("n1",), category=category)
         policy = SelectionPolicy(category_prior=5)

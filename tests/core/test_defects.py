@@ -73,7 +73,7 @@ def test_a_finding_belongs_to_an_incident_within_a_day(start, end, category):
     assert only == defect("ring", category=category)
 
 
-def test_of_two_incidents_the_later_one_counts_and_those_of_other_nodes_never():
+def test_the_later_of_two_incidents_counts_and_those_of_other_nodes_never():
     told = [incident(90, "net"), incident(95, "gpu"), incident(99, "psu", node="n2")]
     (only,) = defects([validated(100, "defective")], found(100, "gemm"), told)
     assert only == defect("gemm", category="gpu")

@@ -86,7 +86,7 @@ def test_reports_by_many_pairs_name_no_node():
     assert diagnosis.trouble is JobTrouble.FAILED
 
 
-def test_of_errors_of_several_ranks_the_first_one_counts():
+def test_the_first_of_several_errors_of_ranks_counts():
     later = fact(FactKind.APPLICATION_ERROR, 1, at=20.0, code="traceback")
     first = fact(FactKind.APPLICATION_ERROR, 6, at=10.0, code="traceback")
     assert ranks_of(diagnosed(later, first)) == [6]

@@ -29,7 +29,7 @@ def test_the_share_of_a_limit_is_0_at_normal_and_1_at_the_limit(similarity, alph
     assert share_of_limit(np.array([similarity]), alpha) == pytest.approx([share])
 
 
-def test_a_test_is_its_middle_unit_however_its_verdicts_were_kept_apart():
+def test_a_test_is_its_middle_unit_for_any_grouping_of_its_verdicts():
     draw = random.Random(3)
     days = {
         day: [[draw.random() for _ in range(draw.randint(1, 9))] for _ in range(3)]

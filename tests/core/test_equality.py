@@ -84,7 +84,7 @@ def test_without_a_majority_of_values_all_nodes_are_unknown():
 
 
 @pytest.mark.parametrize("drivers", [("a",), ("a", "a"), ("a", "b")])
-def test_of_fewer_than_three_nodes_nothing_is_said(drivers):
+def test_settings_of_fewer_than_three_nodes_are_not_compared(drivers):
     found = judgements(fleet(*drivers))
     assert {(v.judgement, v.code) for v in found.values()} == {
         (Judgement.NOT_APPLICABLE, "NO-PEERS")
@@ -143,7 +143,7 @@ def test_a_pinned_value_is_right_even_if_most_nodes_have_another():
     assert list(named(fleet("a", "a", "b"), expectations=[other_sku])) == [("n2", "driver", "node")]
 
 
-def test_of_several_expectations_the_last_counts_and_one_without_values_lets_it_differ():
+def test_the_last_of_several_expectations_counts_and_one_without_values_allows_any():
     rules = [
         Expectation(setting="*", equals=("a",), source="first"),
         Expectation(setting="driver", source="may differ here"),

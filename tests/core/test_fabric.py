@@ -48,7 +48,7 @@ def everybody(fabric, rail="0"):
     return [rail_nics_on(a, b, rail) for place, a in enumerate(nodes) for b in nodes[place + 1 :]]
 
 
-def test_without_noise_a_rate_says_how_many_switches_were_passed():
+def test_a_rate_without_noise_shows_the_number_of_switches_passed():
     network = SimulatedNetwork(fabric=THREE_TIERS, noise=0, gbytes_s=50)
     near, middle, far = (
         rail_nics_on("node00001", to, "0") for to in ("node00002", "node00005", "node00032")
@@ -198,7 +198,7 @@ def test_a_node_without_a_nic_on_the_rail_is_named():
         SimulatedNetwork(fabric=TWO_TIERS).measure([rail_nics_on("node00001", "node00002", "7")])
 
 
-def test_tables_that_lead_in_a_circle_to_another_port_or_nowhere_tell_no_route():
+def test_tables_that_lead_in_a_circle_or_nowhere_give_no_route():
     fabric = statically_routed(TWO_TIERS)
     a, b = fabric.nic("node00001", "0"), fabric.nic("node00016", "0")
     way = fabric.route(a, b)

@@ -123,7 +123,7 @@ def test_a_group_that_is_well_is_left_at_that(criteria):
     assert len(outcome(criteria).executions) == 1
 
 
-def test_of_groups_side_by_side_each_slow_one_is_halved_until_its_nodes_are_known(criteria):
+def test_each_slow_group_of_several_is_halved_until_its_nodes_are_known(criteria):
     found = outcome(criteria, size=4, slow=["n5", "n14", "n15"])
     assert found.assessment.named(Judgement.DEFECTIVE) == ("n5", "n14", "n15")
     assert len(found.assessment.named(Judgement.HEALTHY)) == 13

@@ -78,9 +78,7 @@ def test_a_host_that_is_free_at_times_is_no_worse_than_a_fleet_that_never_is(fre
 @pytest.mark.parametrize(
     ("taken", "learns", "is_told"), [(0.5, True, True), (0.5, False, False), (0.05, True, False)]
 )
-def test_criteria_that_were_learned_beside_other_programs_are_said_to_be_lax(
-    taken, learns, is_told
-):
+def test_criteria_learned_beside_other_programs_are_reported_as_lax(taken, learns, is_told):
     taught = [
         run(s, 1, taken=taken * np.ones(SAMPLES))
         for s in steps(PLAN, 0, {node.name for node in PLAN.nodes})

@@ -177,7 +177,7 @@ def looked_into(planned, is_slow):
 
 
 @given(st.integers(3, 8), st.randoms(use_true_random=False))
-def test_of_groups_side_by_side_exactly_the_slow_nodes_are_found(size, random):
+def test_exactly_the_slow_nodes_of_groups_side_by_side_are_found(size, random):
     """Two groups share nodes, as they do if the number of nodes is no multiple of the size."""
     nodes = fleet(4 * size)
     planned = [nodes[i : i + size] for i in range(0, 4 * size, size)]

@@ -165,7 +165,7 @@ def test_counters_name_no_part_if_no_flow_is_bad():
     assert confirmation(TREE, rows, model) == ()
 
 
-def test_simulated_ports_count_as_often_as_they_are_said_to():
+def test_simulated_ports_count_errors_at_the_stated_rates():
     fault = Fault(kind="", part=LINK)
     networks = [SimulatedNetwork(fabric=TREE, faults=(fault,), seed=seed) for seed in range(200)]
     readings = [count_errors(network).counts for network in networks]

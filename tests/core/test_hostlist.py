@@ -68,7 +68,7 @@ def test_no_name_can_be_taken_for_an_option_by_the_commands_that_get_it():
     assert [hostlist.is_name(text) for text in ("n-1", "-n1", "--json")] == [True, False, False]
 
 
-def test_a_file_holds_one_list_per_line_with_comments(tmp_path: Path):
+def test_a_file_has_one_list_per_line_with_comments(tmp_path: Path):
     file = tmp_path / "nodes"
     file.write_text("\ufeffnode[1-2]  # rack 1\n\n# login1\ngpu7\n")
     assert hostlist.read(f"@{file}") == ["node1", "node2", "gpu7"]

@@ -96,7 +96,7 @@ def test_one_slow_gpu_makes_its_node_defective_and_is_named():
         ([0, 1, 2, 3], "all 4 GPUs (worst cuda:2)"),
     ],
 )
-def test_a_node_says_how_many_of_its_gpus_fall_short_and_names_the_worst(slow, says):
+def test_the_reason_of_a_node_counts_its_slow_gpus_and_names_the_worst(slow, says):
     plan = small_plan(8, [entry("compute")])
 
     def rate(step, i):
@@ -131,7 +131,7 @@ def test_a_node_says_whether_a_gpu_lags_behind_its_siblings_or_all_do_behind_the
     assert says in assessment.nodes[15].reason
 
 
-def test_a_number_of_things_that_are_lacking_is_said_as_so_many_of_so_many():
+def test_missing_things_are_reported_as_so_many_of_so_many():
     plan = small_plan(8, [entry("count")])
     missing = lambda step, i: 7.0 if step.participants == ("n3",) else 8.0  # noqa: E731
     exact = [
@@ -152,7 +152,7 @@ def test_a_number_of_things_that_are_lacking_is_said_as_so_many_of_so_many():
     assert "count: 7 of 8 GPUs are there" in judged(plan, exact).nodes[3].reason
 
 
-def test_a_node_that_is_slow_at_times_is_said_to_be_so_with_its_slow_samples():
+def test_a_node_that_is_slow_at_times_is_reported_with_its_slow_samples():
     """Steps that scatter by 3 %: by its mean it is as well as the others."""
     plan = small_plan(24, [entry("probe")])
     rng = np.random.default_rng(3)
@@ -349,7 +349,7 @@ def test_a_program_that_fails_on_half_of_the_nodes_or_more_blames_none(how, code
     assert {node.code for node in assessment.nodes[:count]} == {code}
 
 
-def test_a_program_that_could_not_be_run_blames_no_node_however_often():
+def test_a_program_that_could_not_run_blames_no_node_at_any_number_of_tries():
     plan = small_plan(8, [entry("compute")])
     assessment = judged(plan, failing(plan, Ended.NOT_RUN, {"n2": 2}))
     assert by_node(assessment) == {f"n{i}": U if i == 2 else H for i in range(8)}
@@ -364,7 +364,7 @@ def test_a_node_of_another_kind_is_no_peer():
     assert by_node(assessment)["n2"] is U
 
 
-def test_of_a_run_that_failed_among_repeats_a_second_failure_is_the_second_try():
+def test_a_second_failure_among_repeats_counts_as_the_second_try():
     plan = small_plan(8, [entry("compute", repeats=3)])
     done = list(executions(plan, lambda step, i: 100.0))
     own = [i for i, execution in enumerate(done) if execution.step.participants == ("n2",)]

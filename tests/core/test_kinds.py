@@ -83,7 +83,7 @@ def all_but(bad, count):
 
 @pytest.mark.parametrize("faster_by", [0.07, 0.15, 0.5])
 @pytest.mark.parametrize("noise", [0.0, 0.003, 0.01])
-def test_of_75_and_25_nodes_the_one_at_40_percent_is_defective_and_the_rest_healthy(
+def test_one_node_at_40_percent_among_75_and_25_nodes_is_defective_and_the_rest_healthy(
     faster_by, noise
 ):
     levels = np.r_[np.full(75, 100.0), np.full(25, 100 * (1 + faster_by))]

@@ -79,7 +79,7 @@ def test_nothing_is_drawn_of_a_node_to_which_nothing_happened_so_far():
 
 
 @pytest.mark.parametrize("age_s", [0.0, 60.0, 5 * 3600.0, 40 * DAY_S, 4000 * DAY_S])
-def test_however_long_a_life_is_a_few_times_are_named(age_s):
+def test_a_life_of_any_length_has_a_few_dates(age_s):
     svg, _ = marks(life_line([verdict(5000 * DAY_S - age_s, Judgement.HEALTHY)], 5000 * DAY_S))
     times = [e for e in svg.iter("text") if (e.text or "").count("-") >= 1]
     assert 1 <= len(times) <= 12

@@ -208,7 +208,7 @@ def test_a_node_that_does_not_answer_is_lost_and_proves_itself_when_it_is_back(c
     assert set(only(cluster.tick(), Prove).owed) == {"n0"}
 
 
-def test_news_of_a_node_has_it_tested_at_once_however_often_nothing_came_of_it(cluster):
+def test_news_about_a_node_cause_a_test_at_once_after_any_number_of_failed_ones(cluster):
     cluster.hear(noticed(cluster.later(), NodeAdded(nodes=("n0",))))
     cluster.answer(only(cluster.tick(), Prove), UNKNOWN)
     assert not cluster.hear(Waited(at=cluster.later(1)))
@@ -216,7 +216,7 @@ def test_news_of_a_node_has_it_tested_at_once_however_often_nothing_came_of_it(c
     assert only(cluster.hear(Waited(at=cluster.later(1))), Prove)
 
 
-def test_a_node_that_is_away_is_away_since_it_left_however_often_one_looks(cluster):
+def test_a_node_that_is_away_is_away_since_it_left_after_any_number_of_looks(cluster):
     cluster.look()
     shown = cluster.shown.pop("n0")
     for _ in range(10):
@@ -383,7 +383,7 @@ def test_a_node_that_owes_proof_of_two_categories_gets_the_full_test(cluster):
     assert proofs == {("n0",): Proof.FULL, ("n1",): Proof.OF_CATEGORY}
 
 
-def test_a_test_that_could_not_begin_says_why_and_is_asked_for_again(cluster):
+def test_a_test_that_could_not_begin_is_reported_with_the_reason_and_asked_for_again(cluster):
     cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n0",))))
     test = only(cluster.tick(), Prove)
     refused = cluster.hear(TestRefused(at=cluster.later(1), test=test.id, reason="held by c7"))

@@ -38,7 +38,7 @@ def test_over_all_that_could_deviate_the_mixes_add_up_to_the_published_shares():
         assert shares[fault] == pytest.approx(kind.share / total)
 
 
-def test_no_pattern_however_odd_leaves_a_kind_impossible():
+def test_no_pattern_of_families_makes_a_kind_impossible():
     mix = mix_of(FAMILIES)
     assert min(mix.values()) > 0
     assert math.isclose(sum(mix.values()), 1)

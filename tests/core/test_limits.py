@@ -131,7 +131,7 @@ def test_a_fact_without_a_limit_is_no_verdict_at_all():
     assert {node.judgement for node in found.nodes} == {U}
 
 
-def test_a_limit_holds_a_metric_that_the_fleet_judges_as_well():
+def test_a_limit_applies_also_to_a_metric_that_the_fleet_judges():
     """One is below the floor, another above it and yet worse than the fleet."""
     rates = {"n0": 50.0, "n1": 60.0}
     floor = Limit(benchmark="facts", metric="rate", at_least=55, source="the contract")
@@ -231,7 +231,7 @@ def test_the_shipped_policy_has_a_remedy_for_every_code():
     assert sorted(code for code in codes if remedy_of(code, policy) is None) == []
 
 
-def test_of_several_remedies_that_fit_the_last_counts():
+def test_the_last_of_several_fitting_remedies_counts():
     site = Remedy(codes=("GEMM.*",), action="call the hall team")
     policy = Policy(remedies=(Remedy(codes=("GEMM.TFLOPS", "*"), action="reset it"), site))
     assert remedy_of("GEMM.TFLOPS", policy) == site

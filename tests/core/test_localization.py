@@ -341,7 +341,7 @@ def test_many_improbable_parts_are_named_only_if_they_are_likely_together(weight
     assert {place for place, *_ in case.alternatives(0, 1 / 50, shares)} == named
 
 
-def test_one_bad_flow_between_two_nodes_says_how_probable_each_is():
+def test_one_bad_flow_between_two_nodes_gives_the_probability_of_each_part():
     """Two nodes and their leaf; 98 in 100 of those it hits are bad, and 1 in 1000 of others."""
     fabric = FatTree(nodes=2, nodes_per_leaf=2).fabric()
     model = FaultPrior()
@@ -966,7 +966,7 @@ def test_the_vote_stays_with_the_nodes_when_half_of_all_pairs_is_slow():
     assert sorted(rates[place] for place in cast_votes(pairs, rates)) == [1.0, 4.0, 4.0, 4.0]
 
 
-def test_of_many_groups_of_a_node_chance_does_not_pick_the_fastest():
+def test_a_node_in_many_groups_does_not_get_the_luckiest_one():
     pairs = list(combinations(range(101), 2))
     rates = np.random.default_rng(1).normal(1, 0.03, len(pairs)).tolist()
     names = [(str(a), str(b)) for a, b in pairs]

@@ -265,7 +265,7 @@ def test_the_uptimes_of_a_node_run_from_each_return_to_the_next_incident() -> No
     assert earlier.observed.tolist() == [True, False]
 
 
-def test_snapshots_may_stand_beside_the_returns_in_one_table() -> None:
+def test_snapshots_and_returns_may_be_in_one_table() -> None:
     logbook = worked_example().logbook
     asked = logbook.returns() + Instants.now(["a", "a"], 5 * HOUR_S)
     found = logbook.uptimes(asked, until=20 * HOUR_S, covariates=["up_h"])
@@ -291,7 +291,7 @@ def test_snapshots_are_regular_within_each_watch_and_begin_anywhere_in_the_first
     assert np.quantile(first, [0, 0.5, 1]) == pytest.approx([0, 2, 4], abs=0.4)
 
 
-def test_of_a_category_longer_ago_than_2400_hours_is_all_the_same() -> None:
+def test_beyond_2400_hours_the_time_since_a_category_does_not_grow() -> None:
     logbook = worked_example().logbook
     known = ("since_incident_h", "since_incident_h:x", "since_incident_h:never")
     early, late = Instants.now(["a"], 2405 * HOUR_S), Instants.now(["a"], 9999 * HOUR_S)

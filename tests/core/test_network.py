@@ -356,7 +356,7 @@ def test_a_whole_leaf_that_cannot_be_reached_is_unknown_and_named():
     assert len(view.assessment.named(Judgement.HEALTHY)) == 32
 
 
-def test_a_node_the_topology_does_not_know_is_unknown_and_says_so():
+def test_a_node_missing_from_the_topology_is_unknown_with_that_reason():
     view = scanned(BED, absent=["stranger"])
     (node,) = [node for node in view.assessment.nodes if node.judgement is Judgement.UNKNOWN]
     assert (node.node, node.code) == ("stranger", "NOT-PLACED")

@@ -64,7 +64,7 @@ def test_a_reader_sees_the_nodes_that_were_asked_for(address, nodes):
     assert names(address) == nodes
 
 
-def test_a_search_says_how_many_others_fit():
+def test_a_search_counts_the_other_nodes_that_fit():
     rows = [node_row(each, None) for each in FLEET]
     found = list_nodes(rows, NodeQuery(words="n1", show="unknown"))
     assert (found.found, found.others) == (3, len([1 for g in FLEET if "n1" in g.node]) - 3)

@@ -244,7 +244,7 @@ def test_three_slow_trays_are_no_slow_domain():
     assert {cause.parts for cause in causes} == {(fault.part,) for fault in faults}
 
 
-def test_counters_tell_which_switch_of_a_domain_and_those_of_the_network_say_nothing():
+def test_counters_name_the_switch_of_a_domain_and_those_of_the_network_do_not():
     counts = (
         Count(guid="", name="rack2-switch1", port="7", counter="symbol_error", value=9_000),
         Count(guid="", name="rack2-switch2", port="1", counter="symbol_error", value=10),

@@ -54,7 +54,7 @@ def suspects_that_explain_all(wrong):
 
 @pytest.mark.parametrize("always", [True, False])
 @pytest.mark.parametrize("liar_is_place", [True, False])
-def test_of_one_liar_the_named_one_is_the_only_one_that_explains_all(liar_is_place, always):
+def test_the_part_named_for_one_liar_is_the_only_one_that_explains_all(liar_is_place, always):
     rng = random.Random(f"{liar_is_place}{always}")
     named_of_knowable = [0, 0]
     for _ in range(150):
@@ -177,7 +177,7 @@ WELL = [run_of("n0"), run_of("n1")]
         ),
     ],
 )
-def test_a_verdict_about_odd_numbers_has_what_how_often_and_the_next_step(
+def test_a_verdict_about_odd_numbers_has_the_part_the_counts_and_the_next_step(
     runs, device, judgement, code, words
 ):
     (verdict,) = judge_odd_numbers([*WELL, *runs])

@@ -286,9 +286,7 @@ def test_a_stream_that_goes_on_in_another_process_is_the_one_that_never_ended():
 
 
 @pytest.mark.parametrize("nodes", [7, 8])
-def test_of_other_nodes_or_peers_of_damaged_bytes_and_of_another_release_a_stream_begins_anew(
-    nodes, monkeypatch
-):
+def test_a_stream_begins_anew_for_other_nodes_peers_releases_or_damaged_bytes(nodes, monkeypatch):
     kept = pack_stream(heard(telemetry(healthy(nodes=8))))
     anew = OutlierStream((POWER,), tuple(f"n{i}" for i in range(nodes)), ("a",) * nodes)
     assert not resume_stream(anew, kept)

@@ -151,7 +151,7 @@ def test_a_step_that_could_not_run_once_and_was_measured_later_counts_as_measure
         assert later["n0"][0] is Judgement.UNKNOWN
 
 
-def test_a_crash_stays_however_well_the_node_does_later():
+def test_a_crash_counts_even_if_the_node_does_well_later():
     crashed = [("n0", "gemm", Ended.FAILED), *well()[1:]]
     joined = judged([evidence(crashed, 0), evidence(well(), 1)])
     assert joined["n0"] == (Judgement.UNKNOWN, "FAILED-ONCE")

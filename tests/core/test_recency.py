@@ -65,7 +65,7 @@ def test_a_pair_that_was_slow_and_is_well_again_is_not_below_normal():
     assert pairs[2].short == 1
 
 
-def test_a_suspicion_stands_until_a_later_campaign_has_crossed_all_of_its_parts():
+def test_a_suspicion_remains_until_a_later_campaign_has_crossed_all_of_its_parts():
     leaf = TREE.leaves[1]
     (link,) = TREE.links_of[leaf]
     for part in (

@@ -196,7 +196,7 @@ def test_a_bad_node_is_found_by_pod_leaf_and_halves_and_the_others_go_back_after
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_of_a_bad_leaf_no_node_is_blamed_and_its_switch_is(slow):
+def test_a_bad_leaf_is_named_as_a_switch_and_none_of_its_nodes(slow):
     leaf = "leaf-0-1"
     outcome, released = located(Cluster(bad_switch=leaf, slow=slow))
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
@@ -234,7 +234,7 @@ def test_no_pairs_across_parts_are_asked_of_nodes_that_went_back():
 
 @pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("sick", [(0, 2), (1, 2, 3)])
-def test_of_several_bad_nodes_in_both_halves_of_a_leaf_each_is_named_and_not_the_switch(sick, slow):
+def test_several_bad_nodes_in_both_halves_of_a_leaf_are_named_and_not_the_switch(sick, slow):
     nodes = [NODES[4 + place] for place in sick]
     outcome, _ = located(Cluster(*({node} for node in nodes), slow=slow))
     assert outcome.assessment.named(Judgement.DEFECTIVE) == tuple(nodes)
@@ -314,7 +314,7 @@ class TwoParts(SimulatedExecutor):
 
 
 @pytest.mark.parametrize("node", [0, 15])
-def test_of_two_parts_the_slower_one_is_searched_whichever_it_is(node):
+def test_the_slower_of_two_parts_is_searched(node):
     slow = TwoParts.fabric.nodes[node]
     outcome, _ = located(TwoParts(slow, 0), fabric=TwoParts.fabric)
     assert outcome.assessment.named(Judgement.DEFECTIVE) == (slow,)
@@ -333,7 +333,7 @@ def uplink_located(fabric: Fabric, leaf: str, seed: int = 0) -> CampaignOutcome:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("leaf", THREE_LEAVES.leaves)
-def test_of_the_only_uplink_of_a_leaf_neither_the_leaf_nor_its_nodes_are_suspected(leaf, seed):
+def test_the_only_uplink_of_a_leaf_is_named_and_neither_the_leaf_nor_its_nodes(leaf, seed):
     """Both nodes of the leaf are in every bad pair, until they meet each other."""
     outcome = uplink_located(THREE_LEAVES, leaf, seed)
     (verdict,) = outcome.assessment.parts

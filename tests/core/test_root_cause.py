@@ -44,7 +44,7 @@ def told(at: CrashScene) -> list[tuple[Part, ...]]:
     return [cause.parts for cause in root_causes(at) if cause.is_sure]
 
 
-def test_of_two_hosts_both_are_suspect_without_a_cause_behind_them():
+def test_two_hosts_that_report_each_other_are_both_suspected_without_a_cause():
     assert root_causes(scene(says(1, 2), says(2, 1))) == ()
     facts = [
         JobFact(

@@ -172,7 +172,7 @@ def test_coverage_by_a_measurement_halves_with_each_half_life():
     assert freshness(ages, 0).tolist() == [0] * 5
 
 
-def test_of_the_benchmarks_that_find_a_kind_the_freshest_counts():
+def test_the_freshest_of_the_benchmarks_that_find_a_kind_counts():
     known = detection("ab", "b", "c")
     fresh = np.array([[0.5, 0.25, 0.0]])
     assert expose(known, [0.3], fresh=fresh).uncovered[0] * 3 == pytest.approx([0.5, 0.75, 1])
@@ -342,7 +342,7 @@ def test_a_choice_states_its_cost_and_remaining_risk(menu, left):
     assert nodes >= len(menu.groups)
 
 
-def test_of_a_limited_number_of_nodes_those_most_at_risk_are_tested():
+def test_with_a_limited_number_of_nodes_those_most_at_risk_are_tested():
     known = detection("a", "b")
     full = menu(known, [1, 2], [0.1, 0.4, 0.2], together=False, budget=Budget(nodes=2))
     tested = {pick.nodes for pick in choose(full, p0=0).picks}
@@ -379,7 +379,7 @@ def test_equals_are_taken_in_the_order_of_their_names_and_of_the_nodes():
     ]
 
 
-def test_of_equals_per_second_the_larger_goes_first():
+def test_among_equals_per_second_the_larger_goes_first():
     known = detection("a", "b", "c", shares=[0.25, 0.5, 0.25])
     assert names(choose(menu(known, [1, 2, 1]), p0=0)) == ["b", "a", "c"]
 

@@ -13,7 +13,7 @@ OF_FAULT = {"argvalues": FAULTS, "ids": lambda fault: fault.planted}
 
 
 @pytest.mark.parametrize("fault", **OF_FAULT)
-def test_the_sentence_of_a_fault_has_what_by_how_much_on_which_part_and_against_what(fault):
+def test_the_sentence_of_a_fault_has_the_part_the_amount_and_the_comparison(fault):
     assert fault.found.reason == fault.reason
     assert len(fault.reason) <= 160  # a drain reason has 200 characters, with code and owner
 
@@ -38,7 +38,9 @@ REASON = "matrix products 20% slower than normal on cuda:6: 571 instead of 720 T
         (["cuda:6", "cpu"], [*GPUS, "cpu"], 0, "cuda:6 (1 of 8 GPUs)", ""),
     ],
 )
-def test_a_node_says_which_of_its_devices_of_how_many(bad, measured, further, place, end):
+def test_the_sentence_of_a_node_names_its_devices_and_their_number(
+    bad, measured, further, place, end
+):
     whole = node_sentence(REASON, "cuda:6", bad, measured, further)
     assert whole == REASON.replace("cuda:6", place) + end
 

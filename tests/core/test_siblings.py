@@ -148,7 +148,7 @@ def test_a_gpu_that_is_slower_than_its_siblings_is_found_though_nodes_differ():
 
 
 @pytest.mark.parametrize("faster", [1.1, 1.5, 4.0])
-def test_a_unit_that_is_as_fast_as_the_fleet_is_healthy_however_fast_its_siblings_are(faster):
+def test_a_unit_as_fast_as_the_fleet_is_healthy_even_beside_faster_siblings(faster):
     rng = np.random.default_rng(8)
     fast = np.array([1.0] + [faster] * (ON_EACH - 1))
     assert not any(judged(rng, fast, between=0.01)[0] for _ in range(8))

@@ -122,7 +122,7 @@ def called(first, second, learned):
 
 @pytest.mark.parametrize("kind", HEALTHY)
 @pytest.mark.parametrize(("n", "fleets"), [(8, 60), (64, 10)])
-def test_of_two_hundred_healthy_nodes_at_most_one_is_called_by_its_slow_steps(kind, n, fleets):
+def test_at_most_one_of_two_hundred_healthy_nodes_is_called_by_its_slow_steps(kind, n, fleets):
     rng = np.random.default_rng(41)
     at_once, by_both = [], []
     for _ in range(fleets):
@@ -318,7 +318,7 @@ def test_a_share_is_learned_though_one_unit_in_eight_stalls(share):
     assert learned.share == pytest.approx(share, rel=0.25)
 
 
-def test_of_a_healthy_fleet_units_exceed_a_chance_no_more_often_than_it_says():
+def test_units_of_a_healthy_fleet_exceed_a_chance_no_more_often_than_stated():
     rng = np.random.default_rng(49)
     times = [longer(steady(rng, 256), rng, 0.02) for _ in range(8)]
     learned = learn(times[0])

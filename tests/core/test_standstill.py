@@ -49,7 +49,7 @@ def still_for(telemetry, limit_s=LIMIT_S):
     return None if since is None else telemetry.end + telemetry.step_s - since
 
 
-def test_a_job_in_which_nothing_works_stands_still_since_its_last_work():
+def test_the_standstill_of_a_job_begins_with_its_last_work():
     assert still_for(job(500, 700)) == 700
     assert still_for(job(500, 600)) == 600
     assert still_for(job(500, 599)) is None
@@ -71,7 +71,7 @@ def test_busy_gpus_alone_or_metrics_of_few_nodes_show_no_standstill():
     assert still_for(telemetry) is None
 
 
-def test_a_job_that_was_never_seen_at_work_does_not_stand_still():
+def test_a_job_never_seen_at_work_has_no_standstill():
     assert still_for(job(0, 1200)) is None
     assert still_for(job(20, 1180)) is None
 

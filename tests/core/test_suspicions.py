@@ -56,7 +56,7 @@ HIT, MISS, NEITHER = Outcome.CONFIRMED, Outcome.REFUTED, Outcome.GIVEN_UP
         ([NEITHER, NEITHER], 1 / 2),
     ],
 )
-def test_how_suspicions_ended_is_the_confidence_of_the_next(outcomes, expected):
+def test_outcomes_of_suspicions_give_the_confidence_of_the_next(outcomes, expected):
     assert hit_rates(ended(*outcomes))["watch", "gpu"].confidence() == pytest.approx(expected)
 
 
@@ -161,7 +161,7 @@ def doubt(confidence, **mix):
     return owed_for(raised, "s", 1.0)
 
 
-def test_of_several_suspicions_of_a_node_one_may_be_right():
+def test_several_suspicions_of_a_node_combine_as_if_one_may_be_right():
     event = nodes_suspected(proving(doubt(0.5, gpu=0.75, host=0.25), doubt(0.25, gpu=1.0)))
     assert event.confidences["n1"] == pytest.approx(1 - 0.5 * 0.75)
     assert event.mixes["n1"] == pytest.approx({"gpu": (0.375 + 0.25) / 0.75, "host": 0.125 / 0.75})

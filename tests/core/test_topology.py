@@ -59,7 +59,7 @@ TWO_TIERS = {"l1": 4, "l2": 4, "l3": 4, "s1": 0, "s2": 0}
     ("one", "other"),
     [("HCA-1", "mlx5_0"), ("HCA-6", "mlx5_5"), ("HCA-12", "mlx5_11"), ("mlx4_0", "mlx5_0")],
 )
-def test_devices_of_one_number_are_on_one_rail_however_a_node_calls_them(one, other):
+def test_devices_of_one_number_are_on_one_rail_under_any_names(one, other):
     assert rail_of(one) == rail_of(other)
 
 
@@ -120,7 +120,7 @@ def test_no_way_leads_down_to_a_leaf_and_up_again():
     assert not len(crossed.link)
 
 
-def test_of_equal_ways_through_cores_and_through_a_leaf_only_those_through_cores_are_taken():
+def test_among_equal_paths_only_those_through_cores_are_taken():
     links = {("l1", "s1"): 1, ("l2", "s2"): 1, **clos(("l3",), SPINES), **clos(SPINES, ("c",))}
     found = fabric(
         {**TWO_TIERS, "c": 0}, links, {"l1": 1, "l2": 1, "l3": 1, "s1": 2, "s2": 2, "c": 3}

@@ -119,7 +119,7 @@ def test_the_format_of_a_trace_is_recognised_from_its_content(tmp_path):
         (b"\xff\xfe\x00", 'has no column "timestamp"'),
     ],
 )
-def test_a_file_without_a_job_says_why(tmp_path, content, sentence):
+def test_a_file_without_a_job_is_refused_with_the_reason(tmp_path, content, sentence):
     file = tmp_path / "jobs"
     file.write_bytes(content)
     with pytest.raises(TraceError, match=sentence):

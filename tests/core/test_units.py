@@ -96,7 +96,7 @@ def spelled(gathered):
 
 
 @given(runs)
-def test_columns_of_units_hold_what_a_dictionary_of_lists_gathers(campaign):
+def test_columns_of_units_agree_with_a_dictionary_of_lists(campaign):
     executions = [executed(run, i) for i, run in enumerate(campaign)]
     assert spelled(units(executions, PLAN)) == one_by_one(campaign)
 

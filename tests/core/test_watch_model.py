@@ -15,7 +15,7 @@ LEARNED = Thresholds(nodes=(4, 8, 16, 64, 1024), scores=(6.0, 5.0, 3.0, 4.0, 6.0
     ("nodes", "score"),
     [(4, 6.0), (8, 5.0), (16, 3.0), (64, 4.0), (1024, 6.0), (32, 3.5), (256, 5.0)],
 )
-def test_a_threshold_lies_between_those_of_its_neighbours_by_the_logarithm(nodes, score):
+def test_a_threshold_between_two_others_follows_the_logarithm(nodes, score):
     assert LEARNED.value_at(nodes) == pytest.approx(score)
 
 

@@ -97,7 +97,7 @@ def test_a_figure_and_its_unit_stay_on_one_line():
     assert " 40.0 %" in text(viewed(faulty(replace(healthy(), nodes=tuple("abcdefgh")))))
 
 
-def test_a_suspicion_without_experience_says_so_and_one_with_it_counts():
+def test_a_suspicion_shows_the_hit_rate_of_its_source_or_that_none_is_known():
     (suspicion,) = viewed(faulty()).look.suspicions
     fresh = watch.confidence_sentence(viewed(faulty()), suspicion)
     assert "by no experience" in fresh

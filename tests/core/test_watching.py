@@ -208,7 +208,7 @@ def test_half_of_the_series_missing_is_no_alarm():
     assert not named(telemetry)
 
 
-def test_of_two_nodes_neither_is_suspect_because_it_fell_silent():
+def test_with_two_nodes_silence_makes_neither_suspect():
     assert not named(set_values(healthy(2), "cpu_use", "n1", 600, 900, np.nan))
     assert named(set_values(healthy(3), "cpu_use", "n1", 600, 900, np.nan)) == ["n1"]
 
@@ -249,7 +249,7 @@ def test_a_difference_that_shows_when_the_work_begins_is_a_role():
 
 
 @pytest.mark.parametrize("works", [40.0, 60.0, 90.0])
-def test_a_gpu_that_stands_still_while_its_peers_spin_as_never_before_has_no_role(works):
+def test_a_gpu_that_stops_while_its_peers_spin_as_never_before_has_no_role(works):
     telemetry = healthy()
     telemetry.series("gpu_duty")[:, :500] -= 95.0 - works
     telemetry.series("gpu_duty")[:, 500:] += 4.0  # of kernels that wait

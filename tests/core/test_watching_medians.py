@@ -39,7 +39,7 @@ def test_the_median_without_a_few_is_that_of_the_others(monkeypatch, few):
         assert np.array_equal(medians.medians(values[others]), told, equal_nan=True)
 
 
-def test_of_equal_values_more_may_be_left_out_than_lie_around_the_middle(monkeypatch):
+def test_more_equal_values_may_be_left_out_than_are_around_the_middle(monkeypatch):
     monkeypatch.setattr(medians, "FEW", 2)
     values = np.array([*[0] * 8, *range(1, 13)], dtype=np.float32)[:, None]
     middle = Middle.from_rows(values, np.arange(20))

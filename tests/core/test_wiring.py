@@ -95,7 +95,7 @@ def test_exchanged_cables_are_named_with_both_ends_and_those_of_a_node_beside():
     assert verdict.evidence == ("node00001: mlx5_0 on leaf-0-0[1], mlx5_1 on leaf-1-0[1]",)
 
 
-def test_of_two_rails_one_at_another_leaf_leaves_open_which():
+def test_one_of_two_rails_at_another_leaf_leaves_both_as_candidates():
     (verdict,) = audit(cabled(TWO, {("node00003", "1"): "leaf-1-2"}))
     assert verdict.parts == (Part("nic", "node00003", "0"), Part("nic", "node00003", "1"))
     assert (verdict.code, verdict.judgement) == ("WIRING.WRONG-LEAF", DEFECTIVE)

@@ -237,7 +237,7 @@ def begin_job(id: str, caller: Caller) -> None:
         note([EventRecord(id=id, at=NOW - 3000, event=begins)], resolve(history, None, caller))
 
 
-def test_a_running_job_that_is_said_to_stand_still_is_diagnosed_once(
+def test_a_running_job_reported_as_stalled_is_diagnosed_once(
     dumps: Path, tmp_path: Path, caller: Caller
 ):
     begin_job("4711", caller)

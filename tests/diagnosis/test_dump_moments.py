@@ -66,7 +66,7 @@ def write_hang(folder, absent, collective, at, ranks=RANKS):
 
 
 @pytest.mark.parametrize("absent", range(1, len(RANKS)))
-def test_a_job_hangs_however_many_ranks_are_absent_and_only_a_minority_is_named(absent, tmp_path):
+def test_a_job_with_any_number_of_absent_ranks_hangs_and_only_a_minority_is_named(absent, tmp_path):
     write_hang(tmp_path, set(range(absent)), 77, NOW)
     diagnosis = diagnosed(tmp_path)
     assert diagnosis.trouble is JobTrouble.HUNG

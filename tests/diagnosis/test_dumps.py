@@ -86,7 +86,7 @@ def test_a_rank_without_a_dump_is_missing_and_not_guilty(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_however_many_dumps_are_lost_no_innocent_is_named(seed: int):
+def test_lost_dumps_make_no_innocent_rank_named(seed: int):
     dice, layout, rank = shuffled(seed)
     at = dice.randrange(len(layout.program(rank))) if seed % 4 else 0
     job = HangingJob(layout, [HangFault(rank, at)]).run()
@@ -171,17 +171,17 @@ def test_a_lost_dump_accuses_no_rank_while_another_is_known_to_be_absent(missing
 @pytest.mark.parametrize(
     ("name", "ranks"), [("gpu_error_1st", [12, 14]), ("lock_gil_1st", [9, 14])]
 )
-def test_of_real_dumps_exactly_the_injected_ranks_are_named(
+def test_exactly_the_injected_ranks_of_real_dumps_are_named(
     real: Callable[[str], Path], name: str, ranks: list[int]
 ):
     assert blamed(read_dumps(real(f"runtime/flight-recorder/{name}"))) == ranks
 
 
-@pytest.mark.twin("test_however_many_dumps_are_lost_no_innocent_is_named")
+@pytest.mark.twin("test_lost_dumps_make_no_innocent_rank_named")
 @pytest.mark.parametrize(
     ("name", "guilty"), [("gpu_error_1st", {12, 14}), ("lock_gil_1st", {9, 14})]
 )
-def test_of_real_dumps_of_which_some_are_lost_no_innocent_is_named(
+def test_real_dumps_with_some_lost_name_no_innocent_rank(
     real: Callable[[str], Path], name: str, guilty: set[int]
 ):
     folder = real(f"runtime/flight-recorder/{name}")
@@ -322,7 +322,7 @@ def message(rank: int, peer: int, state: str, *, sends: bool, batch: bool) -> di
     ("states", "named"),
     [(("started", "scheduled"), [1]), (("started", "started"), []), (("scheduled",) * 2, [])],
 )
-def test_of_a_message_that_one_end_began_the_other_end_is_named(
+def test_the_end_that_did_not_begin_a_message_is_named(
     states: tuple[str, str], named: list[int], sends: bool, batch: bool
 ):
     """Before, two ends that had both come were a circle: the job's own fault."""

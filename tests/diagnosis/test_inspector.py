@@ -50,7 +50,7 @@ def test_lines_that_were_never_written_change_nothing(tmp_path: Path):
     assert named(read_inspector(folder(tmp_path, files))) == [2]
 
 
-def test_of_a_job_that_was_started_again_its_last_processes_count(tmp_path: Path):
+def test_the_last_processes_of_a_restarted_job_count(tmp_path: Path):
     first = {
         name.replace("pid1", "pid2"): text.replace('"pid": 1', '"pid": 2')
         .replace("17900000", "17890000")

@@ -117,7 +117,7 @@ def test_a_launchers_word_about_a_rank_that_reports_another_node_names_none(tmp_
     assert (2, "gpu1") not in named(tmp_path, lines)
 
 
-def test_of_an_error_that_several_wrote_the_launchers_word_names_none(tmp_path):
+def test_a_launchers_word_about_an_error_that_several_ranks_wrote_names_none(tmp_path):
     ended = end_of("srun, with a code", 4)
     assert named(tmp_path, [*RAISED, *ended]) == {(4, "gpu2")}
     assert named(tmp_path, [*RAISED, *RAISED, *ended]) == set()

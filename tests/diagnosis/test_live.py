@@ -118,7 +118,7 @@ def storing(at: float, moved_bytes: int) -> JobEvidence:
 
 
 @pytest.mark.parametrize("rate", [STORES_RATE // 10, 2 * STORES_RATE])
-def test_a_rank_that_stores_a_checkpoint_for_minutes_holds_up_a_sound_job(rate: int):
+def test_a_rank_that_stores_a_checkpoint_for_minutes_only_delays_a_sound_job(rate: int):
     standstill, hangs = Standstill(), []
     for at in range(200):
         hangs.append(standstill.observe(storing(at, at * rate)) is not None)
@@ -130,7 +130,7 @@ def test_a_rank_that_stores_a_checkpoint_for_minutes_holds_up_a_sound_job(rate: 
     assert hangs[-1]
 
 
-def test_a_recorder_knows_of_a_job_that_stands_still_since_long_before_it_was_asked():
+def test_a_recorder_dates_a_standstill_that_began_long_before_the_question():
     call = Call(
         rank=0,
         communicator="all",
@@ -234,7 +234,7 @@ def test_a_job_that_became_slower_as_a_whole_is_slow_by_its_own_pace():
     assert pace_of(launches((1.0, 1.0), 40)) is None
 
 
-def test_few_collectives_tell_no_steps():
+def test_few_collectives_give_no_steps():
     assert not list(steps_of(launches((1.0, 2.0), collectives=8)))
     assert not list(steps_of(()))
 
@@ -269,7 +269,7 @@ def test_a_folder_without_a_job_is_refused_in_a_sentence(tmp_path: Path):
             find_ranks(tmp_path)
 
 
-def test_only_the_owner_of_a_folder_says_which_ranks_are_there(tmp_path: Path):
+def test_only_the_owner_of_a_folder_announces_ranks_there(tmp_path: Path):
     told = tmp_path / "0.json"
     told.write_text(json.dumps({"rank": 0, "pid": os.getpid(), "socket": "/run/other.sock"}))
     (rank,) = find_ranks(tmp_path)
@@ -666,7 +666,7 @@ for step in range(10_000):
 
 
 @pytest.mark.long
-def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
+def test_the_absent_rank_of_a_real_hanging_job_is_named(tmp_path: Path):
     (tmp_path / "train.py").write_text(JOB)
     live = tmp_path / "live"
     live.mkdir(mode=0o700)

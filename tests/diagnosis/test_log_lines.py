@@ -88,7 +88,7 @@ def test_lines_come_cut_and_clean_with_any_content(monkeypatch):
     assert lines == ["ab", " 3%|##", "tail", "x" * LONGEST, "\ufffd\ufffd", "red"]
 
 
-def test_of_a_huge_file_the_end_is_read(tmp_path, monkeypatch):
+def test_only_the_end_of_a_huge_file_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(log_lines, "MOST_BYTES", 100)
     file = tmp_path / "a.log"
     file.write_text("early\n" * 100 + "the last words\n")

@@ -29,12 +29,12 @@ def counts(most: int, behind: dict[int, int], ranks: int = 8) -> dict[int, dict[
 
 
 @pytest.mark.parametrize("is_old", [False, True])
-def test_a_rank_that_the_others_do_not_hear_is_named_from_text(is_old: bool):
+def test_a_rank_that_its_peers_do_not_reach_is_named_from_text(is_old: bool):
     assert told(read(ras_text(missing=[5], is_old=is_old))) == [("stopped", 5)]
 
 
 @pytest.mark.parametrize("is_spoilt", [False, True])
-def test_a_rank_that_the_others_do_not_hear_is_named_from_json(is_spoilt: bool):
+def test_a_rank_that_its_peers_do_not_reach_is_named_from_json(is_spoilt: bool):
     ranks = {rank: launched for rank, launched in counts(12, {}).items() if rank != 3}
     text = ras_json([("c1", ranks)], missing=[3], is_spoilt=is_spoilt)
     assert told(read(text)) == [("stopped", 3)]

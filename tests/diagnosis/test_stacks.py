@@ -98,7 +98,7 @@ def named(evidence: JobEvidence) -> list[int | None]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_of_any_job_that_waits_exactly_the_ranks_that_do_not_are_named(seed: int):
+def test_exactly_the_ranks_that_do_not_wait_are_named(seed: int):
     dice = random.Random(seed)
     ranks = range(dice.choice([2, 4, 8, 64]))
     culprits = sorted(dice.sample(ranks, dice.choice([0, 1, max(1, len(ranks) // 4)])))
@@ -191,7 +191,7 @@ def looks(*, at: float, rests: Sequence[float], sleeps: int = 0, place: Sequence
     return replace(evidence, at=at, processes=tuple(states), advances=(), stall=None)
 
 
-def test_a_job_stands_still_when_all_its_programs_rest_or_half_of_them_for_long():
+def test_a_job_stalls_if_all_its_programs_rest_or_half_of_them_for_long():
     def rest(*rests: float) -> float:
         return rest_of(looks(at=0.0, rests=rests).processes)
 
@@ -219,7 +219,7 @@ def test_programs_that_communicate_and_go_on_prove_that_a_job_moves_and_circles_
     assert not circling.is_settled
 
 
-def test_a_job_that_wakes_up_without_moving_stands_still_after_a_minute():
+def test_a_job_that_wakes_up_without_moving_stalls_after_a_minute():
     """As ranks that try again and again to reach one that never joined."""
     standstill = Standstill()
     for at in range(int(LONGEST_STILL_S)):

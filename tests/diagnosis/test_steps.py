@@ -100,7 +100,7 @@ def test_one_slow_step_of_five_is_no_fault():
 
 @pytest.mark.twin("test_a_worker_that_computes_slowly_is_named_and_its_pipeline_is_not")
 @pytest.mark.parametrize(("trial", "ranks"), [("AR", [0]), ("ST", [])])
-def test_of_real_traces_exactly_the_slow_worker_is_named_in_any_steps(
+def test_exactly_the_slow_worker_of_real_traces_is_named_in_any_steps(
     real: Callable[[str], Path], trial: str, ranks: list[int]
 ):
     path = real(f"runtime/collectives/straggler-{trial}-first-steps.csv.gz")

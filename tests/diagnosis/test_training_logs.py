@@ -86,7 +86,7 @@ def test_lines_of_ranks_that_are_mixed_are_taken_apart(tmp_path):
     assert evidence.unread == frozenset()
 
 
-def test_torchruns_prefix_and_folders_tell_the_rank_on_the_node(tmp_path):
+def test_prefixes_and_folders_of_torchrun_give_the_rank_on_the_node(tmp_path):
     for node in ("n1", "n2"):
         for attempt, text in ((0, "KeyError: 'old'"), (1, "KeyError: 'new'")):
             folder = tmp_path / node / "run_x" / f"attempt_{attempt}" / "1"
@@ -100,7 +100,7 @@ def test_torchruns_prefix_and_folders_tell_the_rank_on_the_node(tmp_path):
     assert (event.rank, event.node) == (2, "n2")
 
 
-def test_of_a_chain_the_error_that_came_first_counts(tmp_path):
+def test_the_first_error_of_a_chain_counts(tmp_path):
     chain = "\nDuring handling of the above exception, another exception occurred:\n\n"
     text = raised("torch.OutOfMemoryError: CUDA out of memory.") + chain + raised("KeyError: 1")
     (event,) = of_text(tmp_path, text, name="rank0.log").log
@@ -163,7 +163,7 @@ def test_a_host_that_calls_itself_localhost_is_no_node(tmp_path):
     assert of_text(tmp_path, unnamed, RankMap()).ranks.node_of(3) == ""
 
 
-def test_torchruns_table_and_sruns_lines_tell_how_processes_ended(tmp_path):
+def test_tables_of_torchrun_and_lines_of_srun_give_the_ends_of_processes(tmp_path):
     evidence = of_text(tmp_path, TABLE)
     assert [(end.rank, end.code, end.signal) for end in evidence.exits] == [
         (1, 1, None),
@@ -272,7 +272,7 @@ def test_lines_of_tasks_that_are_ranks_are_their_ranks_words(tmp_path):
     assert [event.text.partition("rank ")[2][0] for event in log] == list("0123")
 
 
-def test_of_a_launcher_on_each_node_the_label_is_the_node_and_the_rank_stands_behind_it(tmp_path):
+def test_a_label_of_a_launcher_on_each_node_gives_the_node_and_the_rank(tmp_path):
     quiet = "[default0]:step 1\n" * 4
     log = of_text(tmp_path, labelled([quiet, raised("ValueError: x", prefix="[default1]:")])).log
     assert [(event.rank, event.node) for event in log] == [(3, "n2")]

@@ -119,7 +119,7 @@ def test_no_rank_is_named_if_its_wire_is_not_slower_than_those_of_others(groups,
     assert reason(dumps(groups, wires), transfers.RULES).facts == ()
 
 
-def test_of_a_slow_group_that_no_other_cuts_all_ranks_are_tested_and_none_is_blamed():
+def test_a_slow_group_that_no_other_crosses_is_tested_and_no_rank_blamed():
     made = dumps(ROWS, at(5))
     facts = reason(made, RULES).facts
     assert named(made) == []

@@ -236,7 +236,7 @@ def test_ranks_of_other_machines_are_known_by_their_addresses():
     assert facts(apart)[1].nodes == ("node3",)
 
 
-def test_of_two_hosts_either_may_be_cut_off():
+def test_either_of_two_hosts_may_be_cut_off():
     (fact,), analysis = facts([between(0, 1, resent=9), between(1, 0), between(2, 3)])
     assert fact.kind is FactKind.DISTRIBUTED_ERROR
     assert set(analysis.nodes) == {"node1", "node2"}
@@ -252,7 +252,7 @@ def test_bytes_that_had_to_be_sent_twice_are_no_cut():
     assert facts([between(0, 1, resent=3), between(0, 2, resent=2), between(1, 2)])[0] == ()
 
 
-def test_of_a_slow_pair_either_end_may_be_slow_and_each_is_half_as_sure():
+def test_either_end_of_a_slow_pair_may_be_slow_with_half_the_confidence():
     told, _ = facts([between(0, 1, sending=30), between(1, 2, sending=4), between(2, 0)])
     assert [fact.whom.node for fact in told] == ["node1", "node2"]
     assert {fact.confidence for fact in told} == {wires.SLOW_CONFIDENCE / 2}

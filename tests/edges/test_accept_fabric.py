@@ -84,7 +84,7 @@ def desk_files(desk: Desk) -> tuple[str, str]:
 
 
 @pytest.mark.long
-def test_it_is_judged_again_as_it_was_by_its_own_criteria_and_by_those_of_its_suite(near):
+def test_a_campaign_is_judged_the_same_again_by_its_own_criteria_and_by_those_of_its_suite(near):
     done = accept(near, "--json", faults=["slow leaf"])
     assert done.code == 1
     for words in ((), ("--criteria", str(near.home / "criteria"))):

@@ -40,7 +40,7 @@ def test_trouble_while_nodes_are_released_is_one_sentence_and_keeps_the_exit_cod
     assert "Traceback" not in done.err
 
 
-def test_a_bug_after_the_answer_is_shown_as_one_and_the_answer_stands(near, monkeypatch):
+def test_a_bug_after_the_answer_is_shown_and_the_answer_remains(near, monkeypatch):
     fail_at_the_end(monkeypatch, TypeError("an agent is no number"))
     done = accept(near, slow_share=0.2)
     assert (done.code, bool(done.summary["defective"])) == (1, True)

@@ -305,7 +305,7 @@ def test_a_sample_that_is_no_positive_number_costs_one_step_and_not_the_campaign
     assert len(done.verdicts) == len(SAMPLES) + 1
 
 
-def test_a_name_that_no_table_can_hold_costs_one_step_and_not_the_campaign(near):
+def test_a_device_name_that_cannot_be_stored_costs_one_step_and_not_the_campaign(near):
     devices = (r"cpu\ud800", r"cpu\n", r"cpu\u0000")
     for number, device in enumerate(devices):
         text = FLOW.replace('"flow"', f'"flow{number}"')

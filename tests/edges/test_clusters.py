@@ -116,7 +116,7 @@ def test_with_several_clusters_a_verb_asks_for_one_and_answers_name_it(two):
     assert 'the history knows no cluster "nort"; did you mean "north"?' in unknown.err
 
 
-def test_if_no_node_of_a_cluster_is_known_the_answer_says_what_to_add_to_its_file(near):
+def test_if_no_node_of_a_cluster_is_known_the_answer_names_the_line_for_its_file(near):
     done = near.run(
         "nodes", "--cluster", str(near.write("prod.yaml", "executor: ray\nstart: slurm"))
     )

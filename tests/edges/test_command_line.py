@@ -291,7 +291,7 @@ def test_a_dry_run_adds_up_to_a_sum_by_hand(near):
 
 
 @pytest.mark.parametrize("executor", ["ray", "simulated"])
-def test_a_clusters_file_names_a_file_of_nodes_that_lies_beside_it(near, executor):
+def test_a_cluster_file_may_name_a_file_of_nodes_beside_it(near, executor):
     folder = near.folder / "site"
     folder.mkdir()
     (folder / "nodes.txt").write_text("n[1-2]  # rack 1\nn7\n")
@@ -334,7 +334,7 @@ def test_terminal_records_and_page_list_planted_troubles_and_which_were_found(ne
         assert re.search(rf"^{line['subject']} +{line['trouble']} +found$", table, re.MULTILINE)
 
 
-def test_of_real_nodes_nothing_is_said_to_be_planted(near):
+def test_results_of_real_nodes_list_nothing_as_planted(near):
     done = near.ask("accept", "--json", "--suite", near.suite(near.flow()))
     assert not {"planted", "reckoning"} & {line["type"] for line in done.lines}
     assert "simulated" not in near.run("report").out

@@ -175,7 +175,7 @@ def crowded():
         yield port, held
 
 
-def test_readers_are_served_however_many_silent_sockets_there_are(crowded):
+def test_readers_are_served_beside_any_number_of_silent_sockets(crowded):
     port, held = crowded
     for address in ("127.0.0.1", "127.0.0.99", "127.0.0.2"):
         with connect(port, address) as line:

@@ -77,7 +77,7 @@ def test_a_fabric_without_errors_is_a_reading_and_nothing_at_all_is_none():
 
 
 @pytest.mark.parametrize("kept", range(1, SAID.count("\n")))
-def test_an_answer_cut_off_after_any_line_says_so_unless_it_says_nothing(kept):
+def test_an_answer_cut_off_after_any_line_is_reported_as_cut_off_or_empty(kept):
     text = "".join(SAID.splitlines(keepends=True)[:kept])
     try:
         found = parse(text, "it")

@@ -102,7 +102,9 @@ def test_show_puts_the_least_repeatable_first_and_names_the_refusal(near):
     ("alpha", "proposed", "whose"),
     [(0.95, 0.98, "policy"), (0.98, 0.98, "own"), (0.95, 0.9, "policy"), (0.95, None, "policy")],
 )
-def test_show_says_which_alpha_applies_and_warns_of_a_loose_one(near, alpha, proposed, whose):
+def test_criteria_show_names_the_alpha_in_use_and_warns_of_a_loose_one(
+    near, alpha, proposed, whose
+):
     accept(near)
     file = changed(near, "mine.json", alpha=alpha, proposed_alpha=proposed)
     (line,) = near.run("criteria", "show", file, "--json").lines
@@ -130,7 +132,7 @@ def test_criteria_of_before_with_one_limit_each_still_judge(near):
     )
 
 
-def test_show_without_anything_learned_says_how_to_learn(near):
+def test_criteria_show_without_any_criteria_names_the_way_to_learn_them(near):
     done = near.run("criteria", "show")
     assert done.code == 2
     assert "learn them with anubis accept" in done.err
@@ -340,7 +342,7 @@ def test_impossible_sources_of_learning_are_one_clear_error(near, words, said):
     assert not (near.folder / "none").exists()
 
 
-def test_a_reason_that_many_metrics_share_is_said_once(near):
+def test_a_reason_that_many_metrics_share_is_shown_once(near):
     other = near.flow(repeats=1, parameters={"pace": str(near.write("other", "50, 51"))})
     suite = near.suite(near.flow(repeats=1), other)
     assert near.ask("accept", "--cluster", near.fleet(), "--suite", suite).code == 0
@@ -470,7 +472,7 @@ def test_kinds_under_one_sku_are_named_everywhere_until_they_have_labels(near):
     assert sorted(near.home.glob("criteria/tiny/*.json")) == files
 
 
-def test_below_20_nodes_it_is_said_that_kinds_cannot_be_seen(near):
+def test_below_20_nodes_a_remark_states_that_kinds_cannot_be_seen(near):
     found = accept(near, nodes="n[1-12]", fast_share=0.25)
     assert (found.code, kinds_in(found)) == (0, {})
     table = " ".join(near.run("report").out.split())

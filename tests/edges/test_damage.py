@@ -383,7 +383,7 @@ def test_a_cluster_of_another_name_and_an_import_that_is_taken_back_look_whole(l
     read_of_nodes(lived)
 
 
-def test_a_hold_that_is_damaged_keeps_its_node_for_two_minutes_and_not_for_ever(lived):
+def test_a_damaged_hold_keeps_its_node_for_two_minutes_and_not_for_ever(lived):
     with History.open(str(lived)) as history:
         holds, now = history.cluster("c").holds, 1000.0
         first = holds.hold(["n1"], "campaign 1", lambda: now)

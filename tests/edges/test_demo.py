@@ -60,6 +60,6 @@ def test_an_earlier_one_makes_room_for_the_next(tmp_path):
     assert not (home / "history.sqlite").exists()
 
 
-def test_its_commands_see_nothing_of_the_users_own_history(tmp_path):
+def test_commands_of_the_demo_see_nothing_of_the_users_history(tmp_path):
     around = {"ANUBIS_HISTORY": "postgresql://site", "ANUBIS_HOME": "/mine", "PATH": "/bin"}
     assert demo.environment(around, tmp_path) == {"ANUBIS_HOME": str(tmp_path), "PATH": "/bin"}

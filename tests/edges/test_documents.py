@@ -241,7 +241,7 @@ def may_pass(document: Any) -> bool:
     st.sampled_from(("replace", "leave out", "put beside")),
     st.sampled_from(("unit", "size", "duration_s", "metric", "spare")),
 )
-def test_of_a_spoilt_document_no_more_passes_than_may(path, value, how, key):
+def test_a_spoilt_document_passes_only_if_it_is_still_valid(path, value, how, key):
     document: Any = DOCUMENT
     if how == "replace":
         document = changed(DOCUMENT, path, value)
@@ -295,7 +295,7 @@ def test_more_series_than_any_machine_has_are_refused_with_a_sentence():
     assert event.reason == f'flow: "series" has 150,000 entries, expected at most {MOST_SERIES:,}'
 
 
-def test_a_process_that_outlived_sigkill_loses_its_node_however_well_the_program_ended():
+def test_a_process_that_outlived_sigkill_loses_its_node_even_after_a_good_result():
     event = heard(DOCUMENT, unkillable=[77])
     assert isinstance(event, Measured)
     assert event.lost == ("n0",)
@@ -307,7 +307,7 @@ def test_a_process_that_outlived_sigkill_loses_its_node_however_well_the_program
     assert "exited with 4; pid 77" in failed.reason
 
 
-def test_of_a_group_the_node_with_the_stuck_process_is_lost():
+def test_only_the_node_with_the_stuck_process_of_a_group_is_lost():
     reports = {name: dict(REPORT) for name in ("n0", "n1")}
     reports["n1"]["unkillable"] = [5, 6]
     event = group_event_of(reports, Launch(step=STEP, attempt=1), SPEC, 1.0, parse_result)

@@ -48,7 +48,7 @@ def test_ethtool_of_many_hosts_is_read_without_load_counters(near):
     assert found.shows_zeros  # so a port that is not listed was not asked
 
 
-def test_one_host_without_a_prefix_stands_before_its_device(near):
+def test_a_host_without_a_prefix_is_read_from_before_its_device(near):
     text = PDSH.replace("n1: eth0", "n1: n1 eth0").replace("n1: ", "").partition("eth1")[0]
     assert crc("n1 eth0", 12) in read(near, text).counts
 

@@ -57,7 +57,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, sentence
         event_log.read(file)
 
 
-def test_a_folder_that_cannot_be_written_is_said_before_anything_runs(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(StoreError, match="let \\$ANUBIS_EVENTS name a folder"),

@@ -127,7 +127,7 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
     assert (failed.code, failed.summary["defective"]) == (1, [fit.node])
 
 
-def test_the_first_gate_of_a_machine_learns_what_is_normal_and_answers(near):
+def test_the_first_gate_of_a_machine_learns_normal_values_and_answers(near):
     """Nobody has to know that criteria come first."""
     done, node = first_gate(near), this_machine().name
     answer = f"go: {node} (cluster {node}), compared with its own repeats only"
@@ -460,7 +460,7 @@ def test_neither_a_partner_is_blamed_for_the_tested_node_nor_this_for_its_partne
     assert gate_apart(suspect, "n[1-4]").summary["defective"] == blamed
 
 
-def test_too_few_proven_partners_are_stated_with_what_stays_unknown(suspect):
+def test_too_few_proven_partners_are_stated_with_the_tests_left_out(suspect):
     with History.open(str(suspect.history)) as history:
         history.only().incidents.add([*just_now("n2", "network"), *just_now("n3", "network")])
     decision = gate_apart(suspect, "n[1-4]").lines[0]

@@ -138,7 +138,9 @@ def test_the_end_of_its_stdin_ends_everything(tmp_path: Path) -> None:
     assert not alive(pid)
 
 
-def test_it_outlives_the_kill_of_its_front_and_still_ends_the_program(tmp_path: Path) -> None:
+def test_the_guardian_outlives_the_kill_of_its_front_and_still_ends_the_program(
+    tmp_path: Path,
+) -> None:
     process = start("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 600")
     pid = pid_in(tmp_path / "pid")
     process.send_signal(signal.SIGKILL)  # as Ray does to the children of its workers
@@ -228,6 +230,6 @@ def test_a_process_that_cannot_be_killed_is_reported_and_not_awaited(tmp_path: P
             os.kill(stuck, signal.SIGKILL)
 
 
-def test_a_program_that_is_not_there_is_said_to_be_so() -> None:
+def test_a_missing_program_is_reported_as_such() -> None:
     outcome = outcome_of(start("/no/such/program"))
     assert "/no/such/program" in outcome["could_not_start"]

@@ -97,7 +97,9 @@ def test_the_same_incidents_are_read_from_every_form(form: str) -> None:
         lambda text: text.encode("utf-16"),
     ],
 )
-def test_the_same_incidents_are_read_however_the_file_is_packed(tmp_path: Path, pack: Any) -> None:
+def test_the_same_incidents_are_read_from_any_packed_form_of_the_file(
+    tmp_path: Path, pack: Any
+) -> None:
     file = tmp_path / "incidents"
     file.write_bytes(pack(CSV))
     assert take_in(named_cells.read(file), PLAIN, "it", NOW).incidents == TOLD
@@ -209,7 +211,7 @@ def test_an_hour_that_the_clocks_repeat_is_read_so_that_the_end_follows_the_star
     assert [note.where for note in found.remarks] == [("line 2", "line 3")]
 
 
-def test_a_date_and_a_time_of_day_may_stand_in_columns_of_their_own() -> None:
+def test_a_date_and_a_time_of_day_may_be_in_two_columns() -> None:
     mapping = IntervalMapping(
         records="intervals", node="{rack}-{slot}", start="{day} {clock}", end="{over}"
     )
@@ -412,7 +414,7 @@ def test_a_node_that_never_failed_has_a_watch_of_its_own() -> None:
     }
 
 
-def test_a_number_says_how_many_nodes_there_are_as_well() -> None:
+def test_the_number_of_nodes_may_be_a_plain_number() -> None:
     mapping = IntervalMapping(**{**vars(PLAIN), "size": 4})
     found = read(table("0,x,2026-03-01,", "n7,x,2026-03-01,2026-03-04"), mapping)
     assert [watch.node for watch in found.watches] == ["0", "1", "2", "n7"]

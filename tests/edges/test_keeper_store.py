@@ -135,7 +135,7 @@ def test_a_process_that_stops_in_a_turn_blocks_others_only_for_a_while(server, m
         assert second.last_turn() == LastTurn(at=2.0, by="other")
 
 
-def test_a_turn_may_compute_for_longer_than_a_process_may_stand_still(server, monkeypatch):
+def test_a_turn_may_compute_for_longer_than_a_process_may_stall(server, monkeypatch):
     monkeypatch.setattr(database, "STOOD_STILL", "3s")  # a busy machine may stop us for one
     monkeypatch.setattr(database, "SHOWS_LIFE_S", 0.01)
     with History.open(server.new_database()) as history:

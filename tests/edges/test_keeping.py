@@ -358,7 +358,7 @@ def test_a_campaign_in_memory_is_dated_after_its_order(site):
     assert view.duration_s > 9, "by the clock of the fleet"
 
 
-def test_a_hold_that_a_wrong_clock_dated_keeps_no_node_from_its_keeper_for_ever(site):
+def test_a_hold_of_a_wrong_clock_does_not_keep_a_node_from_its_keeper_for_ever(site):
     node = _good(site)
     site.tell(NodeAdded(nodes=(node,)))
     with (
@@ -425,7 +425,7 @@ def test_a_cordon_is_ours_if_its_owner_took_it_or_shows_it_word_for_word():
     assert [order.node for order in _obeyed_cordons(sent, None)] == ["told"]
 
 
-def test_of_several_approvals_a_wrong_one_leaves_all_undone(site):
+def test_a_wrong_id_among_several_approvals_leaves_all_undone(site):
     site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
     fleet = site.keep()
     ids = [action.id for action in fleet.actions]
@@ -534,7 +534,7 @@ def test_jobs_that_the_owner_shows_are_kept_and_their_nodes_checked_afterwards(s
     assert job.end is not None
 
 
-def test_a_job_that_its_gate_puts_back_holds_its_node_and_leaves_no_trace(site):
+def test_a_job_that_its_gate_puts_back_reserves_its_node_and_leaves_no_trace(site):
     site.keep(**ACT)
     node = _good(site)
     waits = SeenJob(owner="jo", nodes=(node,), started_at=site.now, has_begun=False)
@@ -577,7 +577,7 @@ def test_reported_jobs_and_repairs_are_in_the_history(site):
     assert repair.start < repair.end
 
 
-def test_an_order_that_fails_is_said_and_given_again(site):
+def test_an_order_that_fails_is_reported_and_given_again(site):
     site.owner.trouble = "slurmctld does not answer"
     fleet = site.keep(**ACT)
     failed = [action for action in fleet.actions if action.stage is Stage.FAILED]
@@ -1177,9 +1177,7 @@ YEAR_S = 365 * DAY_S
 
 
 @pytest.mark.parametrize("off_s", [YEAR_S, 30 * DAY_S, -YEAR_S, -300.0])
-def test_a_turn_by_a_wrong_clock_concludes_nothing_says_so_and_the_next_is_as_if_it_never_was(
-    site, off_s
-):
+def test_a_turn_by_a_wrong_clock_concludes_nothing_and_leaves_no_trace_in_the_next(site, off_s):
     modes = {**ACT, "test": Mode.PROPOSE}
     before = states(site.keep(**modes))
     site.off_s = off_s

@@ -208,7 +208,7 @@ def test_a_node_about_to_be_deleted_counts_as_cordoned_by_another(api: FakeApi, 
 # --- cordon and release -------------------------------------------------------------------
 
 
-def test_a_cordon_lets_no_job_begin_and_says_why_in_every_place(api: FakeApi, ask):
+def test_a_cordon_lets_no_job_begin_and_has_its_reason_in_every_place(api: FakeApi, ask):
     api.put_node("a1")
     ask().cordon("a1", SLOW)
     node = api.node("a1")

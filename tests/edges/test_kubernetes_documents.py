@@ -206,7 +206,7 @@ def test_a_list_of_nothing_is_empty_as_kubernetes_writes_it():
     ("amount", "is_any"),
     [("8", True), ("0", False), ("0m", False), ("0.0", False), ("", False), ("all", True)],
 )
-def test_an_amount_of_nothing_is_known_however_it_is_written(amount, is_any):
+def test_an_amount_of_nothing_is_recognised_in_any_notation(amount, is_any):
     assert is_something(amount) is is_any
 
 

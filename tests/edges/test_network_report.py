@@ -156,7 +156,7 @@ def cabled(**leaves: list[str]) -> Fabric:
     )
 
 
-def test_rows_stand_by_leaf_and_then_by_number_and_strangers_come_last():
+def test_rows_are_ordered_by_leaf_and_number_with_strangers_last():
     fabric = cabled(leaf10=["n2", "n20", "n3"], leaf9=["n10", "n4", "n1"])
     flows = dict.fromkeys(permutations(fabric.nodes, 2), 0.0) | {("n1", "n99"): 0.5}
     view = NetworkView(
@@ -227,7 +227,7 @@ def test_a_blamed_leaf_is_framed_around_its_nodes():
         assert "✗1 leaf-0-3" in {each.text for each in of_kind(svg, "leaf", "defective")}
 
 
-def test_the_sign_of_a_leaf_stands_above_the_names_of_its_columns():
+def test_the_sign_of_a_leaf_is_above_the_names_of_its_columns():
     _, svg = matrix_of(blaming(SMALL, Part("switch", SMALL.leaves[0])))
     (sign,) = [text for text in svg.iter("text") if text.text == "✗1"]
     for name in of_kind(svg, "column"):
@@ -288,7 +288,7 @@ def test_a_wire_is_the_wider_the_more_cables_it_has():
     assert ordered == sorted(set(ordered))
 
 
-def test_blamed_parts_stand_out_with_their_sentence():
+def test_blamed_parts_are_marked_with_their_sentence():
     link = SMALL.links[1]
     node, switch = Part("node", "node00001"), Part("switch", "leaf-0-2")
     svg = drawn(fabric_picture.drawing(blaming(SMALL, link_part(link), node, switch)))
@@ -374,7 +374,7 @@ def test_ten_thousand_nodes_are_boxes_by_pod_and_the_blamed_keep_their_own():
 
 
 @pytest.mark.parametrize("name", ["small", "rails", "huge", "real", "bare", "empty"])
-def test_boxes_stand_apart_and_nothing_leaves_the_picture(name, request):
+def test_boxes_do_not_overlap_and_stay_inside_the_picture(name, request):
     fabric = {
         "small": lambda: SMALL,
         "rails": lambda: FatTree(nodes=96, rails=4, planes=True, spines=6).fabric(),
@@ -402,7 +402,7 @@ sizes = st.floats(0.5, 30)
 
 
 @given(st.lists(st.tuples(st.floats(-50, 400), sizes), max_size=20))
-def test_labels_that_want_one_place_stand_side_by_side(asked):
+def test_labels_that_want_one_place_are_put_side_by_side(asked):
     wanted, size = [place for place, _ in sorted(asked)], [each for _, each in sorted(asked)]
     high = max(300.0, sum(size))
     places = apart(wanted, size, high)
@@ -431,7 +431,7 @@ def test_the_page_names_blamed_unplaced_and_odd_parts():
     assert "10 of 30 flows are below normal" in page.text
 
 
-def test_a_scan_without_trouble_says_so_and_a_fabric_alone_claims_nothing():
+def test_the_page_of_a_clean_scan_states_it_and_a_fabric_alone_claims_nothing():
     assert "no part of the network is blamed" in network_page(scan(SMALL), title="scan")
     page = network_page(NetworkView(fabric=SMALL, shortfall={}), title="it")
     assert "blamed" not in Markup(page).text
@@ -477,7 +477,7 @@ def test_hostile_names_stay_text():
 
 @pytest.mark.parametrize(("nodes", "rails"), [(128, 4), (1024, 1), (10_000, 2)])
 @pytest.mark.long
-def test_the_page_stays_below_two_megabytes_however_unsteady_the_flows(nodes, rails):
+def test_the_page_stays_below_two_megabytes_for_any_flows(nodes, rails):
     fabric = FatTree(nodes=nodes, leaves_per_pod=8, spines=8, rails=rails).fabric()
     rng = np.random.default_rng(nodes)
     pairs = rng.choice(fabric.nodes, size=(30_000, 2)).tolist()

@@ -113,7 +113,7 @@ def test_bench_run_is_the_program_itself_with_its_document_and_its_exit_code(new
     assert newcomers_apart.ask("bench", "run", "odd").code == 7
 
 
-def test_the_folder_may_be_the_one_the_operator_stands_in(newcomers_apart):
+def test_the_folder_of_programs_may_be_the_current_one(newcomers_apart):
     """`--benchmarks .` makes a bare name of the script, which a shell would look for in $PATH."""
     for file in newcomers_apart.programs.iterdir():
         file.rename(newcomers_apart.folder / file.name)

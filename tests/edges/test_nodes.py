@@ -121,7 +121,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_new_node_of_a_bad_rack_is_at_risk_and_it_is_said_why(entry, home):
+def test_a_new_node_of_a_bad_rack_is_at_risk_with_that_reason(entry, home):
     assert entry("risk", "train", "--model", "cox").code == 0
     before = (home / "risk" / "unnamed.npz").read_bytes()
     done = entry("history", "import", "nodes", str(home / "nodes.csv"))
@@ -154,7 +154,9 @@ def test_a_new_node_of_a_bad_rack_is_at_risk_and_it_is_said_why(entry, home):
     assert re.fullmatch(r"rack r2 has [2-9]\.\d times the incidents of all", reason[1])
 
 
-def test_a_attribute_that_many_nodes_lack_is_not_learned_from_and_the_way_on_is_said(entry, home):
+def test_an_attribute_that_many_nodes_lack_is_not_learned_from_and_the_remedy_is_stated(
+    entry, home
+):
     table = home / "nodes.csv"
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:15]))
     assert (

@@ -103,7 +103,7 @@ def test_the_receivers_own_pause_counts_and_grows_no_longer_than_an_hour(part):
             assert len(receiver.requests) == count
 
 
-def test_one_that_is_refused_holds_up_no_other_and_one_that_is_not_answered_does(part):
+def test_a_refused_message_delays_no_other_and_an_unanswered_one_does(part):
     other = replace(NEWS, key="action 8 ordered", at=NOW + 1, sentence="second")
     for answer, at_once in ((400, 2), (503, 1)):
         receiver = Receiver(answer)
@@ -153,7 +153,7 @@ def test_a_time_that_no_calendar_has_stops_no_message(part, at):
     assert json.loads(request[1])["time"] == ""
 
 
-def test_of_two_processes_one_sends(part):
+def test_one_of_two_processes_sends_a_message(part):
     part.messages.post([NEWS])
     (mine,), (theirs,) = part.messages.due(NOW), part.messages.due(NOW)
     assert part.messages.take(mine, NOW + 30)
@@ -175,7 +175,7 @@ def test_after_a_week_it_is_given_up_and_a_wrong_clock_delays_nothing(part):
     assert "given up" in part.caller.remarks[-1]
 
 
-def test_it_is_signed_by_a_secret_that_is_kept_nowhere(part, monkeypatch, tmp_path):
+def test_a_message_is_signed_by_a_secret_that_is_stored_nowhere(part, monkeypatch, tmp_path):
     monkeypatch.setenv("ANUBIS_TEST_SECRET", SECRET)
     (tmp_path / "key").write_text("routing-key\n")
     receiver = Receiver(400)

@@ -32,7 +32,7 @@ def swept(due, end=PeriodicTaskEnd.DONE):
     )
 
 
-def test_of_each_periodic_task_the_one_due_last_is_the_last_and_a_failure_is_no_success(url):
+def test_the_last_record_of_a_task_is_the_one_due_last_and_a_failure_is_no_success(url):
     with History.open(url) as history:
         periodic_tasks = history.cluster("prod").periodic_tasks
         for record in (swept(3e5), swept(1e5), swept(4e5, PeriodicTaskEnd.FAILED)):

@@ -209,7 +209,7 @@ def test_a_task_that_cannot_be_done_fails_with_the_reason_and_waits_for_its_next
     assert work(site, sweep=SWEEP)[PeriodicTask.SWEEP].last.end is PeriodicTaskEnd.DONE
 
 
-def test_of_two_processes_one_does_a_task_and_it_starts_only_while_no_other_runs(site):
+def test_one_of_two_processes_does_a_task_and_it_starts_only_while_no_other_runs(site):
     site.later(QUARTER_S)
     begun = []
     keeping = keeping_of(site, sweep=SWEEP)
@@ -278,7 +278,7 @@ def the_proposal(site):
     return action
 
 
-def test_criteria_that_still_hold_are_left_alone(site):
+def test_criteria_that_are_still_right_are_left_alone(site):
     before = text_in_use()
     last = work(site, **LEARN)[PeriodicTask.CRITERIA].last
     assert (last.end, last.sentence) == (
@@ -399,7 +399,7 @@ def test_a_model_that_did_better_is_proposed_and_used_when_a_person_agrees(site,
     assert risk_files.load(file)[0].name == "cox"
 
 
-def test_of_a_history_without_incidents_no_model_is_trained_and_that_is_said(site):
+def test_without_incidents_no_risk_model_is_trained_and_the_record_states_why(site):
     last = work(site, **RISK)[PeriodicTask.RISK].last
     assert last.end is PeriodicTaskEnd.UNCHANGED
     assert last.sentence.startswith("too little is known to train a model: 0 of ")

@@ -139,7 +139,9 @@ def test_a_pod_is_bound_to_its_node_takes_all_its_gpus_and_has_no_account(
         ("n1", ("post", "/pods"), "configs/kubernetes/start-rights.yaml"),
     ],
 )
-def test_why_there_is_no_pod_is_said(api: FakeApi, opened, tmp_path, node, refused, words):
+def test_a_pod_that_cannot_be_created_is_reported_with_the_reason(
+    api: FakeApi, opened, tmp_path, node, refused, words
+):
     api.refused.update([refused] if refused else [])
     remote_command = opened.send(node, order("true"), tmp_path / "0")
     assert eventually(lambda: remote_command.has_ended)
@@ -177,9 +179,7 @@ def test_the_state_of_a_container_is_part_of_the_message(container, words):
     assert ": ".join(pods.state_of({"status": status})) == words
 
 
-def test_a_server_that_hangs_is_waited_for_once_however_many_pods_are_to_go(
-    api: FakeApi, start, tmp_path
-):
+def test_a_server_that_hangs_is_awaited_once_for_all_pods_to_delete(api: FakeApi, start, tmp_path):
     owner = replace(start.pods.kubernetes, deadline_s=2.0)
     opened = Pods(start, replace(start.pods, kubernetes=owner), "127.0.0.1")
     remote_commands = [

@@ -495,7 +495,7 @@ def test_an_open_ray_cluster_is_recognised_even_if_a_token_is_shown(
 
 
 @pytest.mark.ray
-def test_of_two_drivers_one_measures_and_no_end_of_the_head_is_a_verdict(
+def test_one_of_two_drivers_measures_and_no_end_of_the_head_is_a_verdict(
     desk: Desk, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Frozen it holds up nobody who closes; killed it ends no driver."""

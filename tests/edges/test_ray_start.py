@@ -323,7 +323,9 @@ def test_without_a_guardian_the_last_words_are_those_of_the_way(tmp_path: Path) 
     end(remote_command)
 
 
-def test_of_a_drained_node_slurm_is_not_taken_at_its_last_word(tmp_path: Path) -> None:
+def test_a_drained_node_is_reported_as_such_and_not_in_the_last_words_of_slurm(
+    tmp_path: Path,
+) -> None:
     said_by_srun = (  # 22.05
         "srun: Required node not available (down, drained or reserved)\n"
         "srun: job 1 queued and waiting for resources\n"
@@ -338,7 +340,7 @@ def test_of_a_drained_node_slurm_is_not_taken_at_its_last_word(tmp_path: Path) -
     end(remote_command)
 
 
-def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
+def test_a_python_that_is_too_old_is_reported_with_the_version_needed(tmp_path: Path) -> None:
     old = remote_commands.TAKE_IN.replace("(3, 11)", "(4, 0)")
     remote_command = PipedCommand(
         [sys.executable, "-I", "-S", "-c", old], {}, tmp_path / "remote_command"
@@ -355,7 +357,7 @@ def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
         ({"ray": version("ray"), "python": "2.7"}, r"is Python 3\.\S+, and the driver's is 2\.7$"),
     ],
 )
-def test_a_node_with_other_versions_says_so_and_does_not_join(
+def test_a_node_with_other_versions_is_reported_and_does_not_join(
     tmp_path: Path, versions: dict[str, str], words: str
 ) -> None:
     request = {"task": "start", "is_head": False, "head": "127.0.0.1:1", **versions}
@@ -429,7 +431,7 @@ def test_ray_finds_all_its_ports_in_the_range_and_each_once() -> None:
     assert set(taken) <= set(ports)
 
 
-def test_of_ports_that_are_taken_none_is_chosen() -> None:
+def test_ports_in_use_are_not_chosen() -> None:
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         assert port not in ray_node.free_ports([port, port + 1], 2)

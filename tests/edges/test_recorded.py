@@ -80,7 +80,7 @@ def openmetrics(telemetry, label="instance", port=":9100"):
 
 
 @pytest.mark.parametrize(("form", "name"), [(long_lines, "r.csv"), (openmetrics, "r.prom")])
-def test_each_form_holds_the_same_telemetry(read, form, name):
+def test_each_form_of_recording_has_the_same_telemetry(read, form, name):
     telemetry = made()
     again = read(form(telemetry), name).telemetry
     np.testing.assert_array_equal(again.only(telemetry.nodes).values, telemetry.values)
@@ -179,7 +179,7 @@ def test_nodes_that_a_recording_has_not_are_refused_or_said(read):
     assert np.isnan(pulled.telemetry.series("gpu_duty")[1]).all()
 
 
-def test_a_file_that_is_not_there_and_a_place_that_cannot_be_written_are_said(tmp_path):
+def test_a_missing_file_and_an_unwritable_place_are_reported(tmp_path):
     with pytest.raises(TelemetryError, match="cannot read"):
         read_recording(tmp_path / "none.csv", SETTINGS, NAMES)
     (tmp_path / "file").touch()

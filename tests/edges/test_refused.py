@@ -136,7 +136,7 @@ def files(near):
     return near
 
 
-def test_a_refused_request_leaves_no_trace_and_its_exit_code_says_why(files, fleet):
+def test_a_refused_request_leaves_no_trace_and_has_the_exit_code_of_its_reason(files, fleet):
     before, trouble = kept(fleet.history), []
     assert before
     for code, words in REFUSED:
@@ -148,7 +148,7 @@ def test_a_refused_request_leaves_no_trace_and_its_exit_code_says_why(files, fle
     assert not trouble, "\n".join(trouble)
 
 
-def test_a_refused_request_is_not_the_first_thing_that_a_history_holds(files):
+def test_a_refused_request_creates_no_history(files):
     files.fleet()
     trouble = []
     for _, words in REFUSED:

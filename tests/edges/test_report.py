@@ -370,7 +370,7 @@ def test_the_median_of_the_healthy_leaves_the_defective_and_the_lost_out():
     assert rows["step_s"].defective == 0
 
 
-def test_repeats_of_one_device_are_pooled_and_a_missing_criterion_is_said():
+def test_repeats_of_one_device_are_pooled_and_a_missing_criterion_is_stated():
     view = small_view()
     again = replace(view.executions[0], step=replace(view.executions[0].step, id="again", repeat=1))
     rows = metric_rows(replace(view, executions=(*view.executions, again), criteria=()))
@@ -381,7 +381,7 @@ def test_repeats_of_one_device_are_pooled_and_a_missing_criterion_is_said():
 
 
 @pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 1000])
-def test_a_curve_keeps_both_ends_and_its_corners_lie_on_the_distribution(count):
+def test_a_curve_keeps_both_ends_and_its_corners_are_on_the_distribution(count):
     samples = np.sort(np.random.default_rng(count).random(count))
     corners = steps(samples)
     assert len(corners) == 1 + 2 * min(count, 32)
@@ -451,14 +451,14 @@ def test_the_terminal_says_the_headline_and_names_the_worst_node_first():
     assert re.search(r"gemm *\n +tflops:bf16 +TFLOP/s +6\d\d\.\d +0\.991 +0\.950 +1/3", text)
 
 
-def test_the_name_of_a_large_message_stands_on_one_line(monkeypatch):
+def test_the_name_of_a_large_message_is_on_one_line(monkeypatch):
     name = "busbw_gbps:all_reduce/268435456"
     speed = MetricSpec(name="busbw_gbps", unit="TFLOP/s", direction="higher")
     monkeypatch.setitem(globals(), "METRICS", ((GEMM, speed, name, 640.0),))
     assert f"  {name} " in shown(small_view())
 
 
-def test_of_thousands_of_metrics_those_with_defects_are_shown(monkeypatch):
+def test_only_metrics_with_defects_are_shown_of_thousands(monkeypatch):
     monkeypatch.setattr(campaign_screen, "METRICS", 1)
     text = shown(replace(small_view(), criteria=()))
     assert "tflops:bf16" in text
@@ -484,7 +484,7 @@ def test_a_large_fleet_is_shown_by_its_unhealthy_nodes_and_a_count_of_the_rest()
     assert len(text.splitlines()) < 120
 
 
-def test_a_fleet_with_more_bad_nodes_than_a_screen_says_how_many_it_left_out():
+def test_a_fleet_with_more_bad_nodes_than_a_screen_counts_those_left_out():
     names = [f"n{i:03d}" for i in range(100)]
     text = shown(fleet_view(names, defective=set(names[:70])))
     assert "and 30 more that are not healthy" in text
@@ -502,7 +502,7 @@ def test_a_node_name_with_brackets_is_a_name_and_not_markup():
     assert "[red]n[01]" in shown(fleet_view(["[red]n[01]"], defective=set()))
 
 
-def test_a_limit_that_is_too_tight_for_the_healthy_says_so_beneath_the_table():
+def test_a_limit_that_is_too_tight_for_the_healthy_is_remarked_beneath_the_table():
     view = small_view()
     (known,) = view.criteria
     loose = replace(known.criteria[1], proposed_alpha=0.9164)
@@ -536,7 +536,7 @@ def test_a_metric_that_hides_stalls_says_from_which_on_they_show(stalls, said):
     assert ("half as good" in shown(view)) == bool(said)
 
 
-def test_a_refused_criterion_says_why_beneath_the_table():
+def test_the_reason_of_a_refused_criterion_is_beneath_the_table():
     view = small_view()
     (known,) = view.criteria
     refused = replace(known.criteria[1], refusal="repeatability 0.91 is below alpha 0.95")

@@ -70,7 +70,7 @@ def test_a_right_forecast_is_on_the_line_and_a_low_one_above_it():
     assert max(above) == pytest.approx(min(above), abs=0.1)  # twice as many, on logarithmic axes
 
 
-def test_an_interval_says_how_far_seeds_are_apart():
+def test_an_interval_shows_the_spread_of_the_seeds():
     apart = (
         scored("cox", "node", 0, {0.1: 0.09, 0.3: 0.3}),
         scored("cox", "node", 1, {0.1: 0.11, 0.3: 0.3}),
@@ -104,7 +104,7 @@ def test_texts_on_a_page_are_escaped_and_no_resource_is_loaded():
     assert not re.search(r'(src|href)="', page)
 
 
-def test_a_group_without_an_incident_lies_on_the_edge():
+def test_a_group_without_an_incident_is_on_the_edge():
     scores = (scored("cox", "node", 0, {0.001: 0.0, 0.1: 0.1}),)
     picture = cards(evaluation_page(Evaluation(scores=scores), CHOICE, "prod"))["cox"]
     (_, bottom), _ = line(picture, "ideal")

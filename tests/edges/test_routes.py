@@ -56,7 +56,7 @@ def routes_of(fabric):
     [dump_fts_of, dump_fts_n_of, opensm_lfts_of, opensm_fdbs_of],
     ids=["dump_fts", "dump_fts -n", "opensm-lfts.dump", "opensm.fdbs"],
 )
-def test_tables_behind_the_topology_tell_every_route(tmp_path, fabric, tables_of):
+def test_tables_behind_the_topology_give_every_route(tmp_path, fabric, tables_of):
     file = tmp_path / "fabric.txt"
     file.write_text(ibnetdiscover_of(fabric) + tables_of(fabric))
     read = fabric_sources.load(file)
@@ -115,7 +115,7 @@ def test_tables_of_another_fabric_are_a_finding(tmp_path):
 # --- what they are good for ------------------------------------------------------------------
 
 
-def test_show_says_which_routes_it_goes_by_and_how_old_they_are(near, tmp_path):
+def test_the_drawing_names_the_source_and_age_of_its_routes(near, tmp_path):
     file = tmp_path / "fabric.txt"
     file.write_text(ibnetdiscover_of(TREE) + dump_fts_of(TREE))
     two_days_ago = file.stat().st_mtime - 2 * 86400

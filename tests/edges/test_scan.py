@@ -61,7 +61,7 @@ def test_the_shipped_cluster_in_memory_is_scanned_on_its_own_fabric_and_its_bad_
     assert "ibnetdiscover" not in done.err
 
 
-def test_a_file_beside_the_clusters_file_says_how_it_is_cabled(near):
+def test_a_file_beside_the_cluster_file_describes_its_cabling(near):
     near.write("racks.yaml", RACKS)
     cluster = near.write(
         "mine.yaml",
@@ -153,7 +153,7 @@ def test_a_node_that_the_topology_does_not_know_costs_the_scan_its_success_and_n
     assert len(done.summary["healthy"]) == 12
 
 
-def test_without_a_topology_all_count_as_being_on_one_switch_and_that_is_said(near):
+def test_without_a_topology_all_nodes_count_as_on_one_switch_with_a_remark(near):
     done = near.run("scan", "--cluster", near.fleet(faults=["slow node"]), "--json")
     assert len(done.summary["defective"]) == 1
     assert "on one switch" in done.err

@@ -96,7 +96,7 @@ def references(part: Any) -> list[Any]:
     return []
 
 
-def test_changes_that_break_readers_are_told_from_harmless_ones(made):
+def test_changes_that_break_readers_differ_from_harmless_ones(made):
     before = [made["left-out"], made["gate"]]
     more, less, other, newer = (copy.deepcopy(before) for _ in range(4))
     more[0]["properties"]["when"] = {"type": "number"}

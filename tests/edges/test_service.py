@@ -185,7 +185,7 @@ def test_a_token_of_a_given_secret_is_entered_once(fleet, visitor, tmp_path):
         assert fleet.run(*words).code == 64
 
 
-def test_a_gate_that_would_have_to_test_says_so_and_only_act_may_start_it(
+def test_a_gate_that_would_have_to_test_states_it_and_needs_the_scope_act(
     fleet, visitor, monkeypatch
 ):
     begun = []
@@ -287,7 +287,7 @@ def test_an_alert_is_an_incident_from_when_it_fires_until_it_is_resolved(fleet, 
     assert [e.who for e in visitor.told()] == ["alertmanager"] * 3
 
 
-def test_of_alerts_those_on_nodes_of_the_cluster_are_kept_and_the_others_named(fleet, visitor):
+def test_alerts_on_nodes_of_the_cluster_are_kept_and_others_named(fleet, visitor):
     secret = make_token("alertmanager", ("report",), of(fleet))
     alert, _ = ALERT["alerts"]
 
@@ -453,7 +453,7 @@ def test_the_author_of_an_order_is_in_the_audit(near):
         )
 
 
-def test_a_token_ends_when_it_was_made_to_and_says_so_before(near, empty, monkeypatch):
+def test_a_token_ends_at_its_date_with_a_warning_before(near, empty, monkeypatch):
     secret = near.run("token", "make", "ops", "--expires", "2d").out.strip()
     assert empty.ask("/v1/nodes", token=secret).status_code == 200
     listed = near.run("token", "list")
@@ -654,7 +654,7 @@ def test_once_there_is_a_token_each_request_needs_one_with_the_right_scope(near,
     problem(empty.ask("/v1/alerts", "POST", json=ALERT, token=reporter), 401)
 
 
-def test_of_a_token_only_its_digest_is_kept_and_a_name_is_used_once(near):
+def test_only_the_digest_of_a_token_is_stored_and_a_name_is_used_once(near):
     secret = near.run("token", "make", "ops", "--scope", "read,act").out.strip()
     assert len(secret) > 40
     assert secret.encode() not in near.history.read_bytes()
@@ -762,7 +762,7 @@ def held_in_turn(url):
         second.close_at_last()
 
 
-def test_of_several_services_one_acts_and_the_next_when_that_one_is_gone(near):
+def test_one_of_several_services_acts_and_the_next_takes_over(near):
     assert [*held_in_turn(str(near.history))] == [(True, False, True)] * 2
 
 
@@ -812,7 +812,7 @@ def test_a_service_that_stalled_does_not_act_on_an_old_lock(empty):
     actor._lock.give_back()
 
 
-def test_only_the_service_that_acts_says_so(empty):
+def test_only_the_acting_service_reports_that_it_acts(empty):
     states = []
     actor = Actor(empty.house.history, states.append)
     rival = Actor(OpenHistory.open(empty.house.history_url), states.append)

@@ -125,7 +125,7 @@ def test_each_node_that_is_out_has_its_code_and_next_step(kept):
     assert 'the history knows no cluster "elsewhere"; it knows' in elsewhere
 
 
-def test_of_spares_the_page_says_how_many_are_wanted_ready_and_next(kept):
+def test_the_page_lists_spares_as_wanted_ready_and_next(kept):
     (spares,) = items(kept.ask("/v1/spares"))
     ready = [(spare["node"], spare["since"]) for spare in spares["ready"]]
     assert (spares["target"], ready) == (2, [("n4", NOW - 86_400)])
@@ -160,7 +160,7 @@ def test_a_cluster_without_a_keeper_has_no_tickets_and_the_page_states_why(visit
     assert "Nobody keeps this cluster, so it has no tickets and no spares" in text
 
 
-def test_of_a_campaign_with_a_slow_node_its_ticket_names_devices_and_drift_how_near_the_others_came(
+def test_a_ticket_names_the_slow_devices_and_drift_the_shares_of_the_others(
     near,
 ):
     """One of eight nodes is slow: all its devices are. How near is read without samples."""
@@ -203,7 +203,7 @@ def test_of_a_campaign_with_a_slow_node_its_ticket_names_devices_and_drift_how_n
 
 @pytest.mark.parametrize("kind", [CampaignKind.ACCEPT, CampaignKind.SCAN])
 @pytest.mark.parametrize("whole", service_pages.SHOWN)
-def test_the_headline_of_a_campaign_has_its_judgement_whichever_nodes_it_found(kind, whole):
+def test_the_headline_of_a_campaign_has_its_judgement_for_any_findings(kind, whole):
     """A scan may find a bad link and no bad node."""
     row = CampaignGlance(
         campaign="c1",

@@ -186,7 +186,7 @@ def test_a_venv_that_set_up_did_not_make_is_left_as_it_is(checkout):
     assert sorted(checkout.rglob(".venv/**/*")) == kept
 
 
-def test_of_a_venv_that_could_not_be_made_nothing_is_left(checkout):
+def test_a_venv_that_could_not_be_made_is_removed(checkout):
     rmtree(checkout / ".venv")
     program(
         checkout / "bin/half-a-python",

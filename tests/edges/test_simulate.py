@@ -200,7 +200,7 @@ def test_a_mistake_is_one_line(here, words, sentence):
         (("spares: 1", "spares: 8"), "spares is 8, expected 0 to 7 of the nodes"),
     ],
 )
-def test_a_scenario_with_a_mistake_says_which(here, wrong, sentence):
+def test_a_mistake_in_a_scenario_is_named(here, wrong, sentence):
     here.write("small.yaml", SCENARIO.replace(*wrong))
     done = here.run("risk", "simulate", "small.yaml")
     assert done.code == 2

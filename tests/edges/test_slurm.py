@@ -192,7 +192,7 @@ def test_an_unknown_state_of_slurm_is_never_taken_as_free(words):
     assert "a state that anubis does not know" in shown.means
 
 
-def test_a_node_that_is_down_without_a_reason_says_so():
+def test_a_node_that_is_down_without_a_reason_is_reported_so():
     (node,) = parse_nodes(row("gpu07", "down", "(null)", "Unknown", "Unknown", "none"))
     assert node.cordon == "down; slurm has no reason for it"
 

@@ -163,7 +163,7 @@ def test_remembered_track_records_equal_a_full_reading(told, seed):
         assert kept.windows == whole.windows
 
 
-def test_it_is_read_once_while_nothing_bears_on_it_and_at_least_once_an_hour(told):
+def test_track_records_are_read_once_until_a_change_and_at_least_once_an_hour(told):
     told.conclude(told.now - HOUR_S)
     stands(told)
     place = places.standing_file(told.part.cluster)

@@ -735,7 +735,7 @@ def test_a_decision_of_another_anubis_is_one_clear_error(history: History, url: 
         history.only().decisions.newest()
 
 
-def test_of_two_ends_of_a_watch_the_later_counts_until_the_node_is_removed(
+def test_the_later_of_two_ends_of_a_watch_counts_until_the_node_is_removed(
     history: History,
 ) -> None:
     watch = Watch(node="n1", since=1.0, until=5.0)
@@ -1095,7 +1095,7 @@ def test_a_holder_that_restarts_takes_its_nodes_back_and_others_must_wait(
         pass
 
 
-def test_of_many_that_want_the_same_nodes_at_once_one_has_them(history: History, url: str) -> None:
+def test_one_of_many_claimants_gets_the_nodes(history: History, url: str) -> None:
     all_begin, all_have_tried = (
         threading.Barrier(6, timeout=LIMIT_S),
         threading.Barrier(6, timeout=LIMIT_S),

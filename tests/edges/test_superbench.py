@@ -245,7 +245,7 @@ def _words(name: str) -> list[str]:
     return name.replace("/", "_").replace("-", "_").replace(":", "_").split("_")
 
 
-def test_its_file_has_the_one_slow_launch_and_the_one_failure_that_superbench_finds(near, results):
+def test_the_results_of_superbench_have_its_one_slow_launch_and_its_one_failure(near, results):
     done = near.run("report", "--campaign", imported(near, results.read_text()), "--json")
     assert done.code == 1
     assert done.summary["defective"] == ["sb-validation-01"]
@@ -849,7 +849,7 @@ BASELINES = ("ndv4-a100-baseline-1939-nodes.json", "ndmv4-a100-baseline-729-node
 
 
 @pytest.mark.twin("test_a_metric_that_superbench_has_takes_its_name")
-def test_the_names_stand_in_superbenchs_published_baselines(published):
+def test_names_of_metrics_occur_in_the_published_baselines_of_superbench(published):
     names = {name for file in BASELINES for name in json.loads(published(file).read_text())}
     theirs = {name for name, _ in KNOWN_TO_SUPERBENCH.values()}
     newer = {LOOPBACK, "lstm_models/pytorch-lstm/fp16_train_throughput"}

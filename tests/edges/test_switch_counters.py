@@ -81,7 +81,7 @@ def briefly(text: str) -> str:
     ],
     ids=["named", "numbers", "brief", "prefixed", "headed", "brackets"],
 )
-def test_a_walk_is_read_however_its_objects_are_written(near, written: Callable[[str], str]):
+def test_a_walk_is_read_in_any_notation_of_its_objects(near, written: Callable[[str], str]):
     found = fabric_sources.load_counters(near.write("walk.txt", written(WALK)))
     assert found.findings == ()
     counts = {(count.name, count.port, count.counter): count.value for count in found.counts}

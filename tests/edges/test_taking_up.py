@@ -128,7 +128,7 @@ def test_a_turn_waits_for_no_test_and_the_test_takes_the_turn_with_its_answer(ne
 
 
 @pytest.mark.long
-def test_a_test_that_cannot_go_on_says_why_and_its_node_is_free(near):
+def test_a_test_that_cannot_resume_has_its_reason_and_its_node_is_free(near):
     bench = killed_at_its_third_run(near)
     near.program("spin.py", SPIN.replace('"version": "1"', '"version": "2"', 1))
     bench.ahead_s = LASTS_S
@@ -172,7 +172,7 @@ def test_a_test_that_failed_halfway_resumes(near, monkeypatch):
     assert bench.test().stage is Stage.DONE
 
 
-def test_a_campaign_and_the_hold_of_its_nodes_begin_together(near, monkeypatch):
+def test_a_campaign_and_the_hold_of_its_nodes_begin_together_or_not_at_all(near, monkeypatch):
     bench, begin = Bench(near), Campaigns.begin
     seen = []
 

@@ -393,7 +393,7 @@ def test_a_metric_that_is_refused_is_left_out_and_the_others_are_read():
     assert (pulled.telemetry.series("gpu_duty") == 5).all()
 
 
-def test_an_answer_that_says_it_is_not_whole_is_not_used():
+def test_an_answer_that_declares_itself_incomplete_is_not_used():
     partial = ranged({"n1": [[1000, "5"]]}, warnings=["receive series from store-2: timeout"])
     with pytest.raises(TelemetryError, match="not whole: receive series from store-2: timeout"):
         pulled_from(lambda *_: partial)

@@ -231,7 +231,7 @@ class Owner:
         return FleetSeen(at=9.0, nodes={}, jobs=jobs)
 
 
-def test_an_orchestrator_says_which_jobs_run_and_on_which_nodes():
+def test_an_orchestrator_lists_running_jobs_and_their_nodes():
     assert [job.id for job in running_jobs(Owner())] == ["17", "18"]
     (large,) = running_jobs(Owner(), least_nodes=4)
     assert (large.owner, large.started_at) == ("ann", 5.0)

@@ -385,7 +385,7 @@ def bed_to_be() -> Iterator[Bed]:
     bed.verb("down")
 
 
-def test_when_ray_does_not_start_up_says_why_and_leaves_nothing(
+def test_if_ray_does_not_start_up_gives_the_reason_and_leaves_nothing(
     ray_that_does: Path, bed_to_be: Bed
 ) -> None:
     ray_that_does.write_text(

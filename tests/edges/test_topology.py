@@ -295,7 +295,7 @@ def test_the_exchanged_cables_of_the_real_fabric_are_named_and_its_missing_leaf(
         "lingjun-topo.csv",
     ],
 )
-def test_nothing_is_said_of_the_cabling_of_other_real_fabrics(described, name):
+def test_audits_of_other_real_fabrics_report_no_wrong_cable(described, name):
     assert audit(load(described(name)).fabric) == ()
 
 
@@ -850,7 +850,7 @@ JSON = st.recursive(
         st.dictionaries(st.text(max_size=3), JSON, max_size=3).map(json.dumps),
     )
 )
-def test_nothing_that_a_file_may_hold_breaks_the_readers(content):
+def test_no_content_of_a_file_breaks_the_readers(content):
     try:
         found = parse(content, "it")
     except TopologyError:

@@ -69,7 +69,7 @@ def test_periodic_work_is_late_from_when_it_was_due_until_it_succeeds(part):
     assert PeriodicTask.SWEEP not in upkeep_of(part, NOW).overdue
 
 
-def test_jobs_wait_for_a_diagnosis_that_ended_lately_or_stand_still(part):
+def test_jobs_that_ended_lately_or_stand_still_wait_for_a_diagnosis(part):
     keep_by(part, POLICY, since=NOW)
     part.jobs.add(
         [

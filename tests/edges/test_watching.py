@@ -124,7 +124,7 @@ def test_a_kind_of_fault_that_does_not_exist_is_refused(tmp_path):
         configs.watching(str(file))
 
 
-def test_figures_tell_how_many_running_jobs_are_watched_and_how_old_the_oldest_look_is():
+def test_metrics_of_the_watch_count_watched_jobs_and_date_the_oldest_look():
     looks = (
         KeptLook(job="a", at=100.0, nodes=8, suspects=1),
         KeptLook(job="b", at=50.0, nodes=8, trouble="the Prometheus does not answer"),

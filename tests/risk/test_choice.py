@@ -102,7 +102,7 @@ def test_the_gain_of_a_model_counts_as_a_whole_for_any_spread_of_its_parts(
         assert all("chance" in refusal.because for refusal in choice.refused)
 
 
-def test_every_model_that_looks_and_is_not_taken_says_why(one_bad_node):
+def test_every_refused_model_with_covariates_has_its_reason(one_bad_node):
     choice = best(one_bad_node[1])
     assert {refusal.model for refusal in choice.refused} == {"cox", "exponential-per-count"} - {
         choice.model
@@ -171,7 +171,7 @@ def test_evidence_is_the_log_of_the_chance_of_the_observed_incidents():
 
 
 @pytest.mark.parametrize("data", [uptimes(KnownHazard(), nodes=20, seed=1), uneven(20)])
-def test_every_incident_counts_once_however_many_rows_saw_it_coming(data):
+def test_every_incident_counts_once_for_any_number_of_rows_before_it(data):
     """An incident is known by its node and its second; after the last row nobody looked."""
     _, happened = coverage(data)
     ends = np.round(data.statuses.at + 3600 * data.duration_h)
@@ -183,7 +183,7 @@ def test_every_incident_counts_once_however_many_rows_saw_it_coming(data):
     assert np.count_nonzero(happened) == len(seen) > 20
 
 
-def test_how_often_a_node_was_looked_at_is_no_evidence(monkeypatch):
+def test_the_number_of_looks_at_a_node_is_no_evidence(monkeypatch):
     """A model of one rate: any number of rows in a quiet spell say what one row says."""
     monkeypatch.setattr("anubis.models.risk.forecast.DOUBT", 0.0)
 
@@ -271,7 +271,7 @@ def test_a_rack_that_predicts_failures_is_learned_from_and_useless_attributes_ar
     assert all("is left out because" in told[name] for name in ("age_h", "sku_rate"))
 
 
-def test_of_hundreds_of_racks_that_tell_nothing_none_is_learned_by_heart():
+def test_no_useless_rack_of_hundreds_is_learned_by_heart():
     kept, sentences = worth_learning(racked([0.003] * 60, nodes=3))
     assert not set(kept.statuses.covariates) & set(OF_ATTRIBUTES)
     assert len(sentences) == 3

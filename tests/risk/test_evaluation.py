@@ -112,7 +112,7 @@ def test_a_model_with_covariates_has_to_beat_the_best_one_without(found):
 
 
 @pytest.mark.parametrize("better", ["cox", "exponential-per-count"])
-def test_of_two_winning_models_the_one_with_the_higher_likelihood_is_taken(found, better):
+def test_the_one_of_two_winning_models_with_the_higher_likelihood_is_taken(found, better):
     gains = {name: 500 + 500 * (name == better) for name in LOOKING}
     assert best(likelier(found, lambda one: gains.get(one.model, 0))).model == better
 

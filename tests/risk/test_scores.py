@@ -87,7 +87,7 @@ def truth_and_forecast(factor, power, rows=20_000, seed=1):
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("factor", [1.0, 3.0])
-def test_the_calibration_slope_says_how_far_risks_are_exaggerated(factor, power):
+def test_the_calibration_slope_measures_the_exaggeration_of_risks(factor, power):
     slope = scores.calibration_slope(*truth_and_forecast(factor, power), hours=720)
     assert slope == pytest.approx(1 / power, rel=0.06)
 
