@@ -1,4 +1,4 @@
-"""What all tests share: no test fails because the machine was slow; who runs beside whom.
+"""What all tests share: their limits of time, and which tests run beside each other.
 
 Workers (pytest -n) take groups of tests. A group is a file, so that what its fixtures built is
 built once; beds of hosts are one group, and what needs a PostgreSQL is another. The longest groups
@@ -74,7 +74,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def apart_from_yours(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """No test reads or writes the history, or what else is kept, of who runs it."""
+    """No test reads or writes the history and the settings of the user who runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANUBIS_HOME", str(tmp_path_factory.mktemp("anubis")))
         yield
@@ -118,7 +118,8 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A test that passed at a later try is told: more of them on a quiet machine is a defect."""
+    """A test that passed at a later try is listed at the end: more of them on a quiet machine is a
+    defect."""
     for report in terminalreporter.getreports("passed"):
         for loads in (value for name, value in report.user_properties if name == "repeats"):
             shown = ", ".join(f"{load:.1f}" for load in loads)

@@ -157,7 +157,7 @@ class ForkServer:
 
     @property
     def python(self) -> str:
-        """A command that stands for the interpreter, with another process id than its program."""
+        """A command in place of the interpreter, with another process id than its program."""
         return str(self._stand_in)
 
     def start(

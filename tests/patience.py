@@ -1,4 +1,5 @@
-"""How long a test waits: until what must be is so. A busy machine is slow, and only a hang fails.
+"""The limit of all waits: until a fact is true. A busy machine is slow, and only a hang fails. The
+one limit is long, and costs nothing if all is well. tests/test_pace.py allows no shorter one.
 
 The one limit is long, and costs nothing where all is well. tests/test_pace.py lets nobody choose
 a shorter one.

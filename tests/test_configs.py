@@ -1,4 +1,5 @@
-"""The shipped configs: all load, all keep their promise, and the examples show every key."""
+"""The shipped configs: all load, all have their described values, and the examples show every
+key."""
 
 from __future__ import annotations
 
@@ -194,7 +195,7 @@ def test_the_papers_scenario_has_the_published_set_up():
 
 
 def test_nothing_in_a_file_is_hidden_from_a_reader_of_plain_yaml():
-    """No merge keys, anchors or tags: what stands there is what is meant."""
+    """No merge keys, anchors or tags: the text means exactly what it says."""
     for file in FILES:
         for token in yaml.scan(file.read_text()):
             assert not isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken)

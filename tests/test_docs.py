@@ -1,4 +1,4 @@
-"""What README.md and docs/ say can be done: their links, their commands, their examples."""
+"""README.md and docs/: their links, their commands, their examples."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ ON_NODES = {  # processes of their own, or of Ray's, on a node
 
 
 def names_used(file: Path) -> set[str]:
-    """`print` and `sys.exit`, wherever they stand; not the names of attributes of other things."""
+    """`print` and `sys.exit` in any place; not attributes of the same names."""
     nodes = parsed(file)
     plain = {node.id for node in nodes if isinstance(node, ast.Name)}
     dotted = {
@@ -352,7 +352,7 @@ def neighbours(file: Path) -> set[str]:
 
 
 def needed_by(name: str) -> set[str]:
-    """Whatever is imported with a benchmark's module, directly or not."""
+    """All modules that are imported with a benchmark's module, directly or not."""
     needed: set[str] = set()
     new = set(needed_at_import(BENCHMARKS[name]))
     while new:
@@ -426,7 +426,7 @@ def unexplained_clocks(source: str) -> list[str]:
 
 
 def test_each_use_of_the_wall_clock_has_its_reason_beside_it():
-    """Anybody can set it; `operations.clusters.time_in` knows whether it can be right."""
+    """Any user can set it; `operations.clusters.time_in` knows whether it can be right."""
     found = {file.relative_to(ROOT): unexplained_clocks(file.read_text()) for file in FILES}
     assert not {file: lines for file, lines in found.items() if lines}
     assert unexplained_clocks("x\nnow = caller.clock()\nlast = time.time()") == [

@@ -1,4 +1,4 @@
-"""docs/reference/ is what scripts/make-reference writes, and lacks nothing that there is."""
+"""docs/reference/ is up to date with scripts/make-reference, and complete."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ sys.path.insert(0, str(BENCHMARKS))  # formulas are tested in this process, as p
 
 @cache
 def published(name: str) -> Draft202012Validator:
-    """The document that `anubis schema` prints, closed: a program of ours tells nothing that is not
-    in it."""
+    """The document that `anubis schema` prints, closed: our programs report nothing that is not in
+    it."""
     return Draft202012Validator({**schemas()[name], "additionalProperties": False})
 
 
@@ -150,7 +150,8 @@ def gpu_node(tmp_path: Path, nvml_library: Path) -> Callable[[int], node.GpuNode
 
 
 class SharedMemory:
-    """A /dev/shm of its own for what a test starts: nobody else's memory comes and goes in it.
+    """A /dev/shm of its own for the programs of a test, without the memory of other programs. If
+    the user may not mount one, tests of what is left are skipped.
 
     Where the user may not mount one, whoever asks what is left is skipped.
     """
@@ -183,7 +184,7 @@ def shared_memory(tmp_path: Path) -> SharedMemory:
 
 @pytest.fixture
 def near(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """The same in this process, where torch is loaded already; not for ranks of a group."""
+    """The same in this process, which has loaded torch already; not for ranks of a group."""
 
     def near(program: Path, *arguments: str) -> Ran:
         monkeypatch.setattr(sys, "argv", [str(program), *arguments])

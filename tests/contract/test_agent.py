@@ -1,4 +1,4 @@
-"""The 1 Hz agent: what it samples, tells and keeps, and what it goes on without."""
+"""The 1 Hz agent: samples, reports, records, and the sources that it can do without."""
 
 from __future__ import annotations
 
@@ -446,7 +446,7 @@ def test_without_pause_frames_the_agent_says_of_which_nic():
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and ip")
 def test_statistics_of_a_driver_are_those_that_the_kernel_has_by_name():
-    """Of a pair of virtual NICs each tells the number of the other."""
+    """Each of a pair of virtual NICs has the number of the other."""
     names = [f"agent{os.getpid()}{end}"[-15:] for end in "ab"]
     pair = ["ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1]]
     subprocess.run(pair, check=True)

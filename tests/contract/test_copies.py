@@ -31,7 +31,7 @@ def report():
 
 @pytest.fixture
 def takes_2_ms(monkeypatch):
-    """Every copy is made, and is said to have taken 2 ms."""
+    """Every copy is made, and counts as 2 ms."""
 
     def seconds_per_call(call, device, samples):
         call()

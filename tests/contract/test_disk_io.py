@@ -24,7 +24,7 @@ needs_fio = pytest.mark.skipif(FIO is None, reason="fio is not installed")
 
 
 def with_mounts(mount: str, *command: object) -> subprocess.CompletedProcess[str]:
-    """Runs a program where some mounts exist that nobody else sees and that go with it."""
+    """Runs a program with mounts of its own, which end with it."""
     words = " ".join(map(str, (sys.executable, *command)))
     return subprocess.run(
         ["unshare", "--mount", "sh", "-c", f"{mount} && exec {words}"],
@@ -72,7 +72,7 @@ def throttled_reads(directory: Path, bytes_per_second: int) -> Iterator[Callable
 
 @pytest.fixture
 def on_disk():
-    """Folders of tests may lie in memory."""
+    """Folders of tests may be in memory."""
     with TemporaryDirectory(prefix="anubis-disk-") as folder:
         if disk_io.find_mount(Path(folder))[0] in disk_io.IN_MEMORY:
             pytest.skip(f"{folder} is memory, not a disk")

@@ -269,7 +269,7 @@ def test_gpus_at_once_for_which_the_host_has_no_memory_are_refused_and_one_by_on
 
 @pytest.fixture
 def as_ranks(forked, tmp_path):
-    """A program as an executor starts it on one node, where so many ranks are asked for."""
+    """A program as an executor starts it on one node, with so many ranks."""
 
     def as_ranks(program, ranks, env):
         torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
@@ -423,7 +423,7 @@ def test_ranks_without_a_gpu_of_their_own_do_not_turn_to_their_cpus(monkeypatch)
 
 
 def run_here(folder, settings=None, **arguments):
-    """A program that tells how it was started, by the executor of this machine."""
+    """A program that reports how the executor of this machine started it."""
     file = folder / "tells.py"
     file.write_text(TELLS)
     speed = MetricSpec(name="speed", unit="1", direction="higher")

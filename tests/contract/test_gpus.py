@@ -27,7 +27,7 @@ from tests.patience import eventually
 
 
 class Fake:
-    """The library in this process, where pynvml finds it by its name."""
+    """The library in this process, found by pynvml under its name."""
 
     def __init__(self, library: Path, plant: Callable[[str, str], None]) -> None:
         self.library = ctypes.CDLL(str(library))

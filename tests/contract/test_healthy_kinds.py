@@ -1,4 +1,4 @@
-"""No suite calls a healthy node defective, whatever kind of NVIDIA's GPUs it has.
+"""No suite calls a healthy node defective, for each kind of NVIDIA's GPUs.
 
 Each kind is four nodes that report the same, judged by the shipped policy. What a planted fault
 comes to is in test_node_health.py and test_gpu_watch.py.

@@ -130,7 +130,7 @@ def test_the_pci_address_is_asked_of_the_driver_by_the_gpus_number(tmp_path):
 
 
 def cpus_of_threads() -> set[str]:
-    """The kernel's word on where each thread of this process may run."""
+    """The CPUs on which each thread of this process may run, by the kernel."""
     status = (task / "status" for task in Path("/proc/self/task").iterdir())
     return {contract.value_after(file, "Cpus_allowed_list") for file in status}
 

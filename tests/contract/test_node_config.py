@@ -162,7 +162,7 @@ def express(control: int) -> bytes:
 
 
 def bridge(*capabilities: tuple[int, int]) -> bytes:
-    """A bridge with these extended capabilities, each with what stands at its byte 6."""
+    """A bridge with these extended capabilities, each with the value of its byte 6."""
     space = bytearray(4096)
     for place, (kind, control) in enumerate(capabilities):
         at = 0x100 + 0x40 * place

@@ -705,7 +705,7 @@ def test_a_clock_that_is_far_off_is_a_defect(machine, tmp_path, monkeypatch):
 
 
 def test_killed_at_any_moment_it_leaves_no_process(machine, tmp_path):
-    """Its only child is whom it asks for the time."""
+    """Its only child is the program that it asks for the time."""
     pid_file = tmp_path / "pid"
     folder = time_service(tmp_path / "bin", f"echo $$ > {pid_file}; exec /bin/sleep 600")
     program = subprocess.Popen(

@@ -1,4 +1,5 @@
-"""GPUs that are not NVIDIA's: AMD's are seen and never measured as processors, Intel's are told.
+"""GPUs of other makers: AMD's are recognised and never measured as processors, Intel's are
+reported.
 
 The kernel's files are laid out as on nodes with MI300X (tests/gpus/amd_files.py); the tools' JSON
 is laid out as by amd-smi of ROCm 6.1 and 7.2, and by rocm-smi.

@@ -431,7 +431,7 @@ def dcgm_4(status="Fail", severity=5, text="ECC Mode: disabled for GPU 0"):
 
 @pytest.mark.parametrize("status", ["Fail", "Warn"])
 def test_the_action_that_dcgm_advises_decides_the_kind_of_a_finding(status):
-    """A setting is no defect of the GPU, and what must be isolated is one, whatever the status."""
+    """A setting is no defect of the GPU, and a device to be isolated has one, for any status."""
     for severity, wrong, kind in (
         (5, 0, "config"),
         (1, 0, "monitor"),

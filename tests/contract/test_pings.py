@@ -1,4 +1,4 @@
-"""Pings between agents: real datagrams, counted in windows, closed to all who lack the token."""
+"""Pings between agents: real datagrams, counted in windows, refused without the token."""
 
 from __future__ import annotations
 

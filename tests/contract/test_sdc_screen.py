@@ -1,4 +1,5 @@
-"""sdc_screen: its answers are exact, and it tells a defect from what came once, and where."""
+"""sdc_screen: its answers are exact, and it separates a lasting defect from a single wrong
+answer."""
 
 from __future__ import annotations
 

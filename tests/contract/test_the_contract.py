@@ -114,7 +114,7 @@ ALL_BUT_RANK_0_WAIT = 'if os.environ["RANK"] != "0":\n    import time\n    time.
     ],
 )
 def test_a_group_alone_on_its_machine_ends_as_its_first_rank_to_fail(tiny, body, exit_code):
-    """torchrun itself ends with 1 whatever befell a rank."""
+    """torchrun itself ends with 1 for any end of a rank."""
     ran = tiny(body, ranks=2)
     assert ran.exit_code == exit_code, ran.stderr
     assert bool(ran.stdout) == (exit_code in (0, 3))
@@ -188,7 +188,7 @@ def test_a_stated_ceiling_is_in_the_environment_with_its_source(tiny):
 
 
 def test_a_bound_program_dies_with_its_parent_after_any_end_of_that():
-    """Its life is told by a pipe that it alone holds at the other end."""
+    """A pipe shows that it lives: it alone has the other end."""
     reader, writer = os.pipe()
     program = (
         "import contract, subprocess, time\n"
@@ -217,7 +217,7 @@ def test_a_bound_program_runs_on_its_cpus_and_keeps_its_arguments_and_exit_code(
 
 @pytest.mark.parametrize("source", sorted(BENCHMARKS.glob("*.py")), ids=lambda file: file.name)
 def test_nothing_is_called_between_fork_and_exec(source):
-    """Where other threads are about, Python may hang there for ever."""
+    """Beside other threads, Python may hang there for ever."""
     assert "preexec_fn" not in source.read_text()
 
 

@@ -98,7 +98,7 @@ def test_a_loss_is_the_same_in_two_processes_bit_for_bit_and_moves_with_every_st
 
 
 def test_only_operations_that_repeat_make_the_loss():
-    """Where torch may warn instead, attention on GPUs adds its gradients in any order."""
+    """If torch may warn instead, attention on GPUs adds its gradients in any order."""
     with kit.training.course.repeatable():
         assert torch.are_deterministic_algorithms_enabled()
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
@@ -319,7 +319,7 @@ def test_a_model_that_does_not_fit_is_reported_in_one_line():
 
 
 class FakeGroup:
-    """Says of any time that it was so long on the slowest rank."""
+    """A group in which every time was this long on the slowest rank."""
 
     def __init__(self, *elapsed_s: float) -> None:
         self.elapsed_s = list(elapsed_s)

@@ -56,7 +56,7 @@ def settle(
     tail: float,
     start: Sequence[float] | None = None,
 ) -> list[int]:
-    """Algorithm 2: who is kept."""
+    """Algorithm 2: the indices that are kept."""
     kept = list(range(len(samples)))
     if start is not None:
         like = [i for i, s in enumerate(samples) if 1 - distance(s, start, tail) > alpha]

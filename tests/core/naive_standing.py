@@ -154,7 +154,7 @@ class _Trail:
         return is_passed and self.strength.is_enough(result.campaign, debt.campaign, name)
 
     def why_unfit(self) -> str:
-        """Empty where it is not."""
+        """Empty if it is not."""
         match self.going_on:
             case [Incident() as incident, *_]:
                 return f'its incident "{incident.category}" is not over'

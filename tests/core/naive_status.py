@@ -124,7 +124,7 @@ class NaiveLogbook:
         )
 
     def spell(self, node: str, at: float, until: float) -> tuple[float, bool] | None:
-        """None where there is no row."""
+        """None if there is no row."""
         if not self.watched(node, at) or self.down(node, at) or at >= until:
             return None
         end = next(high for low, high in merged(self.spans(node)) if low <= at < high)

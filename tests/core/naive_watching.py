@@ -135,7 +135,7 @@ class _Naive:
         return result
 
     def patient(self, flags):
-        """Stretches long enough to bridge what lies between them, where that is short enough."""
+        """Stretches long enough to bridge the gaps between them, if these are short enough."""
         patience = min(int(self.s.patience * self.needed + 1e-9), self.least // 4)
         joined = []
         for a, b in self.stretches(flags):

@@ -99,7 +99,7 @@ POLICIES = (ACTING, SPARING, TIGHT, PROPOSING, OF_JOBS)
 
 
 class Book:
-    """What was told of each node, and which orders were given."""
+    """The events reported about each node, and the orders given."""
 
     def __init__(self, policy):
         self.policy = policy
@@ -212,8 +212,7 @@ class Book:
                 self.work[node] = (event.at, frozenset(seen.jobs)) if is_known else None
 
     def _turn(self, event):
-        """Take a turn. What went on in the turn before ended since, whatever its monitor's clock
-        says."""
+        """Take a turn. Processes of the turn before have ended since, on any monitor's clock."""
         turned_at, self.waited_at = self.waited_at, event.at
         self.maintained = event.maintained.keys()
         self.held = event.unreachable
@@ -266,7 +265,7 @@ class Book:
         return self.is_broken(node) or self.is_in_incident(node)
 
     def may_be_out(self, node):
-        """A pass of one category alone says nothing to what is told of it later."""
+        """A pass of one category says nothing about a later event."""
         had = any(not self.has_passed_since(node, at) for _, at in self.after[node])
         return self.may_be_broken(node) or self.is_in_incident(node) or had
 
@@ -651,7 +650,7 @@ class World:
         return Keeper(self.policy, *kept, dating)
 
     def do_jump(self, seconds, is_long):
-        """Let the clock jump, and jump back the next time. In between somebody reads it."""
+        """Let the clock jump, and jump back the next time. In between it is read once."""
         self.do_restart()
         self.ahead, self.jumped_at = 0.0 if self.ahead else seconds, self.steady
         self.is_long = bool(self.ahead) and is_long
@@ -720,7 +719,7 @@ class World:
     # --- how it ends ---
 
     def settle(self):
-        """Nobody meddles any more: every suspicion ends, and what is well serves."""
+        """No saboteur acts any more: every suspicion ends, and healthy nodes are in service."""
         self.obeys, self.held, self.maintained = True, frozenset(), frozenset()
         self.ahead = 0.0
         for node, category in self.incidents:
@@ -754,7 +753,7 @@ def check_counts(lives):
 
 
 def moves_of(seed, length=70):
-    """Whatever may come, in whatever order."""
+    """All events that may come, in any order."""
     chance = random.Random(seed)
     story = OF_ONE_JOB if POLICIES[seed % len(POLICIES)] is OF_JOBS and seed % 2 else WEIGHTS
     kinds, weights = zip(*story.items(), strict=True)
@@ -861,7 +860,7 @@ def _ways_of(seed):
 
 @contextmanager
 def blaming(seed):
-    """Says of a life that failed which one it was, and by how few moves it fails."""
+    """Add to the error of a life its seed, and the fewest moves with which it fails."""
     try:
         yield
     except AssertionError as error:

@@ -313,7 +313,7 @@ def test_a_program_that_the_suite_runs_just_so_is_judged_by_itself_in_either_pha
 
 
 def test_a_program_gets_the_same_parameters_in_both_phases():
-    """What tells its measurements apart is the plan's, and no program's."""
+    """The plan keeps its measurements apart, and no program does."""
     same = replace(SUITE, benchmarks=(*SUITE.benchmarks, entry("pair", groups="pairs", rounds=3)))
     whole = planned(TREE, suite=same)
     own, across = (
@@ -331,7 +331,7 @@ OUTCOMES = st.sampled_from(["good"] * 4 + ["slow", "failed", "missing"])
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=25, deadline=None)
 @given(st.data())
 def test_nothing_that_was_measured_bad_ends_as_healthy_without_a_reason(data):
-    """Whatever comes out of any step, of the suite or across the fabric."""
+    """Any outcome of any step, of the suite or across the fabric."""
     view, _ = well()
     changed = {
         run.step.id: outcome

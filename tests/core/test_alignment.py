@@ -26,7 +26,7 @@ DUTY = WatchedMetric(name="gpu_duty", unit="%", low=0, high=100, fault=Side.LOW,
 
 
 def samples(*told):
-    """(row, time, value) in the order in which they were told."""
+    """(row, time, value) in the order of their reports."""
     rows, times, values = zip(*told, strict=True) if told else ((), (), ())
     return SampledSeries(
         rows=np.array(rows, dtype=np.int64),

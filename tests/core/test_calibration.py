@@ -166,7 +166,7 @@ def test_one_more_healthy_unit_is_beyond_the_common_limit_no_more_often_than_the
 
 
 def blom(n):
-    """The share of healthy units that is worse than each of n that lie as evenly as they can."""
+    """The share of healthy units that is worse than each of n that are spread evenly."""
     return (np.arange(1, n + 1) - 0.375) / (n + 0.25)
 
 
@@ -203,7 +203,7 @@ def test_the_chance_of_a_wrong_call_agrees_with_the_multivariate_t(deviation, ba
 
 @pytest.mark.parametrize("bad", [2, 3])
 def test_several_bad_units_of_eight_do_not_hide_each_other(bad):
-    """To the z-score no two of eight are more than 1.6 deviations off, whatever they lose."""
+    """By the z-score no two of eight are more than 1.6 deviations off, with any loss."""
     rest = stats.norm.isf(blom(8 - bad))
     losses = np.append(rest, rest.mean() + 5 * bad * rest.std(ddof=1) * np.linspace(1, 1.1, bad))
     assert stats.zscore(losses, ddof=1).max() < 2

@@ -44,7 +44,8 @@ SILENCE_S = 30.0
 
 
 class World:
-    """Carries out commands, keeps the rules' books, and hands back whatever a test decides."""
+    """Carries out commands, keeps the books of the rules, and returns the outcomes that a test
+    decides."""
 
     def __init__(self, plan, **options):
         self.plan = plan
@@ -117,7 +118,7 @@ class World:
 
 
 def run_well(world: World) -> World:
-    """Everything is measured, nobody is defective."""
+    """Everything is measured and no node is defective."""
     while not world.finished:
         if world.judging is not None:
             world.judge()
@@ -618,7 +619,8 @@ def test_a_campaign_ends_and_keeps_its_rules_under_any_faults(
 @given(count=st.integers(2, 5), suite=suites, seed=st.integers(0, 1 << 30))
 @settings(max_examples=60)
 def test_pauses_of_the_driver_at_any_time_and_of_any_length_lose_no_node(count, suite, seed):
-    """Programs end within their limits, and are heard of when the driver looks, or soon after."""
+    """Programs end within their limits; their results arrive when the driver looks, or soon
+    after."""
     chance = random.Random(seed)
     world = World(small_plan(count, suite, small_fabric(count)), retries=0)
     ends: dict[tuple[str, int], float] = {}

@@ -1,4 +1,4 @@
-"""Reasoning ends, says what it lacked, and concludes the same in whatever order rules are told."""
+"""Reasoning ends, names missing evidence, and concludes the same with rules in any order."""
 
 from __future__ import annotations
 

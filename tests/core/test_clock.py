@@ -1,4 +1,4 @@
-"""Whether a clock can be right, and what is dated by one that was not."""
+"""The doubt about a clock that may be wrong, and the dates given while it was."""
 
 from __future__ import annotations
 

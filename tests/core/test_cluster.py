@@ -1,4 +1,4 @@
-"""The simulated cluster: its books balance, and it agrees with closed forms where they exist."""
+"""The simulated cluster: its books balance, and it agrees with closed forms."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ def test_without_validation_incidents_come_at_their_rate():
 
 
 def test_a_node_works_the_share_of_time_between_its_incidents():
-    """Renewal theory: mean time up over the mean of up and repair, where somebody always waits."""
+    """Renewal theory: mean time up over the mean of up and repair, if a job always waits."""
     place = site(nodes=80, span_h=5000.0, incident_repair_h=25.0)
     found = outcome(place, endless(80, count=30_000))
     assert found.working_h / (80 * 5000) == pytest.approx(100 / 125, abs=0.01)
 
 
 def test_a_hot_buffer_hides_repairs_until_it_is_empty():
-    """Each node is in repair 5 of 105 hours, whatever the others do: a binomial number of them."""
+    """Each node is in repair 5 of 105 hours, independently of the others: a binomial number of
+    them."""
     place = site(nodes=110, spares=10, span_h=6_000.0, incident_repair_h=5.0)
     found = outcome(place, endless(110, duration_h=300.0, count=10_000))
     share = binom.pmf(np.arange(111), 110, 5 / 105)
@@ -73,7 +74,7 @@ def test_a_single_server_queue_waits_as_the_textbook_says():
 
 
 def test_many_servers_keep_the_mean_number_of_jobs_that_little_says():
-    """Little: jobs at work = arrivals an hour * hours each, while nobody has to wait."""
+    """Little: jobs at work = arrivals an hour * hours each, while no job has to wait."""
     rng = np.random.default_rng(1)
     arrivals = np.cumsum(rng.exponential(0.1, 20_000))
     jobs = [

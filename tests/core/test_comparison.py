@@ -1,4 +1,4 @@
-"""What moved between two sets of criteria, whose verdict moved with it, and pooled campaigns."""
+"""Changes between two sets of criteria, verdicts that change with them, and pooled campaigns."""
 
 from __future__ import annotations
 

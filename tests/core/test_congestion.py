@@ -1,4 +1,4 @@
-"""What flows get of cables that they share: max-min fairness, by closed forms and a naive fill."""
+"""Rates of flows that share cables: max-min fairness, by closed forms and a naive fill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE_UPLINK = FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric()
 
 
 def poured(ways, wanted, carried, drop=1e-3):
-    """The naive fill: everybody gets drop by drop, as long as all that it passes has room."""
+    """The naive fill: each flow gets more drop by drop, as long as all its cables have room."""
     rate, left = [0.0] * len(ways), dict(carried)
     rising = set(range(len(ways)))
     while rising:
@@ -66,7 +66,8 @@ def test_equals_on_one_cable_get_equal_shares(count):
 
 
 def test_bandwidth_that_a_slow_flow_leaves_goes_to_the_other_flows():
-    """Two cables in a row, a long flow over both: a share of each, the rest to whoever is there."""
+    """Two cables in a row, a long flow over both: a share of each, and the rest to the other
+    flows."""
     ways = [["a", "b"], ["a"], ["b"], ["b"]]
     rates = max_min_rates(ways, [9.0] * 4, {"a": 1.0, "b": 1.0})
     assert rates == pytest.approx([1 / 3, 2 / 3, 1 / 3, 1 / 3])

@@ -1,5 +1,5 @@
-"""What follows from events that are told together, against a reader who looks at everything again
-before each of them."""
+"""Consequences of events that are reported together, against a reader that looks at everything
+again before each of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOLD = st.lists(st.tuples(EVENTS, st.integers(0, 5).map(float)), max_size=12)
 
 
 class Naive:
-    """Rows, each completed by what is told later, and looked through for every event."""
+    """Rows, each completed by later events, and searched for every event."""
 
     def __init__(self):
         self.jobs, self.repairs = {}, {}

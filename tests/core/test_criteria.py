@@ -1,4 +1,5 @@
-"""Learning and judging: against the plain algorithm, and against what a fleet owner would say."""
+"""Learning and judging: against the plain algorithm, and against the expectations of a fleet's
+owner."""
 
 from __future__ import annotations
 

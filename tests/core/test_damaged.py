@@ -1,4 +1,4 @@
-"""What can no longer be read is unknown, and what was found to be bad stays bad."""
+"""Records that can no longer be read are unknown, and defects found stay defects."""
 
 from __future__ import annotations
 

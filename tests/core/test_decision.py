@@ -392,7 +392,7 @@ def test_a_decision_after_an_incident_begins_with_the_incident():
 
 
 def test_many_risky_nodes_give_the_chance_that_at_least_one_fails():
-    """The product of the paper says 0.09 where 1,000 nodes leave a chance of 0.59."""
+    """The product of the paper says 0.09 if 1,000 nodes leave a chance of 0.59."""
     decision = decide(job(1000), outlook([0.01] * 1000, np.full((1000, 3), 0.91)), EXACT, at=0)
     assert decision.remaining == pytest.approx(0.09, abs=1e-4)
     assert decision.missed == pytest.approx(1 - (1 - 0.0009) ** 1000)

@@ -1,4 +1,5 @@
-"""From facts to who, why and the lightest cure: the decision tables of DLRover and Aegis."""
+"""From facts to the culprit, the cause and the lightest cure: the decision tables of DLRover and
+Aegis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What earlier campaigns tell of a scatter: against fleets whose scatter is known."""
+"""The scatter of a fleet, learned from earlier campaigns: against fleets with a known scatter."""
 
 from __future__ import annotations
 

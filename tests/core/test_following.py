@@ -1,4 +1,4 @@
-"""What the results of a phase ask for, through a whole campaign in memory."""
+"""Steps that follow from the results of a phase, through a whole campaign in memory."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_second_try_that_was_cut_short_is_made_up_for():
 
 
 class Rates(SimulatedExecutor):
-    """Every node gives 100, but for what `slow` says of a node and a turn."""
+    """Every node gives 100, except for the values that `slow` has for a node and a turn."""
 
     def __init__(self, slow):
         super().__init__(SimulatedFleet(nodes="n[1-16]", slow_share=0), {"alone": ALONE})
@@ -349,7 +349,7 @@ def test_a_second_measurement_that_was_cut_short_is_made_up_for():
 
 
 class Pairs(SimulatedExecutor):
-    """Every pair gives 100, but for what `slow` says of a pair and a turn."""
+    """Every pair gives 100, except for the values that `slow` has for a pair and a turn."""
 
     def __init__(self, slow):
         super().__init__(SimulatedFleet(nodes="n[1-6]", slow_share=0), {"pair": PAIR})

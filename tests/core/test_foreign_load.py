@@ -1,4 +1,4 @@
-"""Other programs on a node never condemn it, and never hide what they cannot have caused."""
+"""Other programs on a node never condemn it, and never hide a loss that they cannot have caused."""
 
 from __future__ import annotations
 

@@ -242,7 +242,8 @@ def test_a_misspelt_fault_or_metric_is_refused_by_name():
 
 
 def test_the_generator_is_frozen():
-    """Figures were taken with it: who changes what it makes takes all of them again, on new seeds.
+    """Published figures depend on these jobs: a change needs all of them again, on new seeds. Means
+    of half a minute are rounded, so that another processor's last digit is no change.
 
     Means of half a minute are rounded, so that another processor's last digit is no change.
     """

@@ -61,7 +61,7 @@ def meets(*sick):
 
 def naive_posterior(nodes, trials):
     """Bayes by enumeration: no node at fault, one of them, or two only together, each at every
-    rate; weighed by what it says of every single trial."""
+    rate; weighed by the likelihood of every single trial."""
     pair_prior = 2 * TOGETHER / (len(nodes) - 1)
     suspects = [*((node,) for node in nodes), *combinations(nodes, 2)]
     prior = {part: 1.0 if len(part) == 1 else pair_prior for part in suspects}

@@ -1,4 +1,4 @@
-"""What port counters make of the prior odds of parts, against counting by hand."""
+"""The prior odds of parts, as port counters change them: against counting by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not as it should be in fabrics whose flaws are known, as they were planted here."""
+"""Anomalies of fabrics with planted flaws."""
 
 from __future__ import annotations
 

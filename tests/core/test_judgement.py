@@ -1,4 +1,5 @@
-"""From executions to verdicts: which unit is judged, who is blamed, and what stays unknown."""
+"""From executions to verdicts: which units are judged, which nodes are blamed, and which stay
+unknown."""
 
 from __future__ import annotations
 

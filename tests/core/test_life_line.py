@@ -1,4 +1,4 @@
-"""A node's life along the time: what stands where follows from its times alone."""
+"""The timeline of a node: the place of each mark follows from its times alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keeper of a fleet: what always holds, whatever comes in whatever order."""
+"""The keeper of a fleet: its invariants, under any events in any order."""
 
 from __future__ import annotations
 
@@ -501,7 +501,7 @@ def test_a_node_that_owes_an_answer_is_no_spare_and_replaces_no_other():
 
 
 def alert(cluster, *nodes, ended=None):
-    """Tell a GPUXid on these nodes, which the history has when the turn is taken."""
+    """Report a GPUXid on these nodes, which the history has when the turn is taken."""
     began = cluster.now
     incidents = {node: (OpenIncident(category="GPUXid", at=began),) for node in nodes}
     return Waited(at=cluster.later(), incidents=incidents, ended=ended or {})
@@ -565,7 +565,7 @@ def test_incidents_take_out_no_more_than_the_share():
 
 
 def added(cluster, *names):
-    """Nodes that somebody adds, and what follows from it."""
+    """Nodes that a person adds, and the commands that follow."""
     cluster.shown |= {name: SeenNode(sku="h100") for name in names}
     commands = cluster.hear(noticed(cluster.later(), NodeAdded(nodes=names)))
     return commands + cluster.look() + cluster.tick()

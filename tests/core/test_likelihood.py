@@ -26,7 +26,7 @@ def test_deviating_families_give_the_published_likelihoods_of_faults(fired, expe
 
 
 def test_over_all_that_could_deviate_the_mixes_add_up_to_the_published_shares():
-    """The law of total probability: whatever is seen, kinds are as frequent as they are."""
+    """The law of total probability: over all observations, kinds are as frequent as they are."""
     total = sum(kind.share for kind in FAULTS.values())
     shares = dict.fromkeys(FAULTS, 0.0)
     for code in range(2 ** len(FAMILIES)):

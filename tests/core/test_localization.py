@@ -196,7 +196,7 @@ class Naive:
         return found, score, posterior / posterior.sum()
 
     def classes_of(self, cause):
-        """Those that a cause may stand for; what comes and goes stands behind the steady ones."""
+        """The parts that a cause may represent; unsteady ones come after the steady ones."""
         known = [
             [k for k, causes in enumerate(self.classes) if (part, cause.way) in causes]
             for part in cause.parts
@@ -334,7 +334,7 @@ def test_an_alternative_to_one_cause_is_not_named_for_another_cause_of_the_same_
 
 @pytest.mark.parametrize(("weight", "named"), [(-6.0, {0}), (-4.0, {0, 1})])
 def test_many_improbable_parts_are_named_only_if_they_are_likely_together(weight, named):
-    """Both explain the only flow; the second stands for 64 links, e^-6 or e^-4 in all."""
+    """Both explain the only flow; the second represents 64 links, e^-6 or e^-4 in all."""
     evidence = Evidence(np.ones((1, 2)), np.full(1, 1e6), np.array([-3.0, weight]))
     case = solve_case(np.arange(1), np.arange(2), evidence)
     shares = [np.ones(1), np.full(64, 1 / 64)]
@@ -514,7 +514,7 @@ def test_a_bad_uplink_is_one_of_its_leaf_without_paths_and_exact_with_them():
 
 
 def test_all_uplinks_of_a_leaf_together_are_a_cause_of_their_own():
-    """A leaf that lost half of them slows whatever leaves it, and nothing on it."""
+    """A leaf that lost half of them slows each flow that leaves it, and none inside it."""
     fault = Fault(kind="", part=Part("uplinks", "leaf-0-1"), loss=0.4)
     network = SimulatedNetwork(fabric=TREE, faults=(fault,), noise=0.01)
     assert named(located(TREE, fully_scanned(network, TREE))) == [fault.part]
@@ -615,7 +615,8 @@ def test_two_nodes_that_only_met_each_other_are_both_named_as_candidates():
 
 
 def test_a_slow_exchange_in_both_directions_blames_no_single_direction():
-    """Measured one way each, only sending is slow; measured both at once, nobody can say."""
+    """Measured one way each, only sending is slow; measured both at once, the direction is
+    unknown."""
     a, *others = TREE.nodes[:4]
     one_way = [Observation(Flow(*rail_nics_on(a, b, "0")), 0.4) for b in others]
     one_way += [Observation(Flow(*rail_nics_on(b, a, "0")), 0.0) for b in others]
@@ -851,7 +852,7 @@ def test_a_nic_that_was_slow_once_is_paired_again_until_it_differs_from_its_part
 
 
 def test_routes_that_switches_ignore_are_left_aside_and_name_no_wrong_part():
-    """Adaptive routing: flows take any way, whatever the tables say."""
+    """Adaptive routing: flows take any path and ignore the tables."""
     for seed in range(5):
         rng = np.random.default_rng(seed)
         fault = plant(TREE, "lossy uplink", rng)

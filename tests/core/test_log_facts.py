@@ -1,4 +1,4 @@
-"""From events of logs to facts, and to whom the analyst then names."""
+"""From events of logs to facts, and to the ranks that the analyst then names."""
 
 from __future__ import annotations
 

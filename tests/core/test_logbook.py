@@ -1,4 +1,4 @@
-"""Statuses and uptimes against going through everything node by node."""
+"""Statuses and uptimes against a pass over all records, node by node."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_the_table_as_of_a_time_ignores_later_records(past: Past, until: float) 
 
 @given(past=pasts)
 def test_a_node_returns_whenever_it_was_down_or_away_just_before(past: Past) -> None:
-    """Between two multiples of an hour nothing happens, so a look in between tells."""
+    """Between two multiples of an hour nothing happens, so a look in between is conclusive."""
     found = past.logbook.returns()
     uptimes = past.logbook.uptimes(found, until=100 * HOUR_S, covariates=())
     whole = {(n, at) for n, at in zip(*(uptimes.statuses.nodes, uptimes.statuses.at), strict=True)}
@@ -206,7 +206,7 @@ def test_a_node_returns_whenever_it_was_down_or_away_just_before(past: Past) -> 
 
 
 def worked_example() -> Past:
-    """Ten hours of one node, told by hand: two incidents that overlap, one later, one open."""
+    """Ten hours of one node, written by hand: two incidents that overlap, one later, one open."""
     stretches = [("x", 2, 3), ("y", 2.5, 4), ("x", 6, 7), ("y", 9, None)]
     return Past(
         incidents=tuple(

@@ -1,4 +1,4 @@
-"""What a look allows to be said. Nobody is cleared by data that is not there."""
+"""The conclusion of a look. Missing data give no all-clear."""
 
 from dataclasses import replace
 

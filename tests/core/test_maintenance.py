@@ -1,4 +1,4 @@
-"""Maintenance windows: what was told last holds, in whatever order it comes to be known."""
+"""Maintenance windows: the last report holds, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def told(draw):
 
 
 def is_open(event_records, node, at):
-    """Naively: who opened and closed what, one event record after the other."""
+    """Naively: which windows opened and closed, one event record after the other."""
     windows = {}
     for event_record in event_records:
         event = event_record.event

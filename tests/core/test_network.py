@@ -1,4 +1,5 @@
-"""Scans of simulated networks from the plan to the verdict: the planted part, and nobody else."""
+"""Scans of simulated networks from the plan to the verdict: the planted part is named, and no
+other."""
 
 from __future__ import annotations
 
@@ -279,7 +280,8 @@ def undisturbed(view):
 
 
 def test_follow_up_pairs_share_no_cable_at_the_same_time():
-    """On a fabric where some met others before, which is why they are measured again."""
+    """On a fabric on which some pairs shared a cable before, which is why they are measured
+    again."""
     after = list(undisturbed(scanned_while_well(PODS)))
     assert len(after) > 8
     for (first, begin, end), (second, other_begin, other_end) in combinations(after, 2):

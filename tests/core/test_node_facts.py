@@ -1,4 +1,4 @@
-"""What settings of a job's nodes say of its trouble."""
+"""Facts about a job's trouble that follow from the settings of its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of nodes on the page of the fleet: what a reader asks to see, and the page around it."""
+"""The list of nodes on the page of the fleet: its filters, and the page around it."""
 
 from __future__ import annotations
 

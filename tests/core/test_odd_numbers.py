@@ -1,4 +1,4 @@
-"""Which GPU or place of a host computes other numbers: by majority and by swapping."""
+"""The GPU or place of a host that computes other numbers: by majority and by swapping."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OPERATIONS = ("fp32/nn", "bf16/nt", "exp")
 
 
 def programs(rng, *, liar_is_place, always, nodes=3, gpus=4, places=2, runs=6):
-    """Runs of all GPUs, each at a random place of its node, and one liar: who it is, and what each
-    run answered."""
+    """Runs of all GPUs, each at a random place of its node, with one liar: the liar, and the
+    answers of each run."""
     home = rng.choice([f"node{n}" for n in range(nodes)])
     liar = (
         home,

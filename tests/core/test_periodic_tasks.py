@@ -1,4 +1,4 @@
-"""When periodic work is due: on a grid of UTC, once for each time, whoever asks and when."""
+"""Times at which periodic work is due: on a grid of UTC, and once for each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standing pings: who pings whom at what rate, and what losses show of a fabric."""
+"""Standing pings: which flows ping at which rate, and the parts that their losses reveal."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_longhorn_sgemm_has_five_slow_gpus(gpus, tail):
     "name", ["frontera-resnet", "frontera-bert", "bert-longhorn", "sgemm-longhorn"]
 )
 def test_calibration_condemns_the_same_gpus_as_alpha(gpus, name):
-    """Also the fifth of sgemm-longhorn, 5.4 % off where the next is 4.7 % off: the slower half of
-    the fleet, in which defects may be, does not widen the limit."""
+    """Also the fifth of sgemm-longhorn, 5.4 % off if the next is 4.7 % off: the slower half of the
+    fleet, in which defects may be, does not widen the limit."""
     fleet = gpus(name)
     assert defective(fleet, 0.05, calibrated=True) == defective(fleet, 0.05)

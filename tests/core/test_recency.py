@@ -1,4 +1,4 @@
-"""When links and pairs were measured last, and which suspicion no later campaign has answered."""
+"""The last measurement of links and pairs, and suspicions that no later campaign has answered."""
 
 from __future__ import annotations
 

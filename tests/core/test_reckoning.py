@@ -1,4 +1,4 @@
-"""What was planted in a simulated fleet, against conclusions that were made by hand."""
+"""Planted troubles of a simulated fleet, against conclusions that were made by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which criteria are worth changing when they are learned again."""
+"""Criteria that are worth changing after they are learned again."""
 
 from __future__ import annotations
 

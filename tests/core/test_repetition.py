@@ -1,4 +1,4 @@
-"""What is slow once and good again is unknown; what is slow each time is named."""
+"""A unit that is slow once and good again is unknown; a unit that is slow each time is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of hosts that report each other, the one behind it is named, and its victims are not."""
+"""Among hosts that report each other, the cause is named, and its victims are not."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_part_that_a_scan_called_defective_is_likelier():
 
 
 def test_victims_that_report_ended_peers_do_not_hide_the_host_that_they_waited_for():
-    """Hosts 4 to 7 wait for host 0. Their neighbours hear at once that they have ended."""
+    """Hosts 4 to 7 wait for host 0. Their neighbours learn at once that they have ended."""
     waited = [says(place, 0, at=20.0 + 0.3 * place) for place in range(4, 8)]
     heard = [says(place + 4, place, at=22.5 + 0.3 * place) for place in range(4, 8)]
     heard += [says(place + 8, place, at=22.7 + 0.3 * place) for place in range(4, 8)]

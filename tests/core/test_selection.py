@@ -34,7 +34,7 @@ ONE = 1 << 12  # shares are whole numbers of this: floats add them up without an
 
 
 def detection(*found, shares=None, benchmarks=None):
-    """Kinds of defects by who finds them: `detection("ab", "b")`."""
+    """Kinds of defects by their finders: `detection("ab", "b")`."""
     names = benchmarks or tuple(sorted(set("".join(found))))
     table = np.array([[name in kind for name in names] for kind in found], dtype=bool)
     each = np.full(len(found), 1 / len(found)) if shares is None else np.array(shares)

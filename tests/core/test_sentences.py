@@ -1,4 +1,4 @@
-"""The sentence that each fault gets, with the words that a person would use, and its cause."""
+"""The sentence and the cause of each fault, in the words that a person would use."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ def test_pairs_between_the_leaves_with_most_waiting_pairs_start_first(ends):
 
 
 def crossed_leaves(fabric, some):
-    """Number of these pair tests that cross each leaf, on whatever rail."""
+    """Number of these pair tests that cross each leaf, on any rail."""
     return Counter(
         near
         for pair_test in some

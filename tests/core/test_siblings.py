@@ -1,4 +1,4 @@
-"""Units of one node: what they share, and what shows beside the others of the node."""
+"""Units of one node: their common part, and differences from the other units of the node."""
 
 from __future__ import annotations
 

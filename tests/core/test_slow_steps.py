@@ -255,7 +255,7 @@ def test_the_chance_of_so_many_is_the_tail_of_the_beta_binomial_distribution(sha
 
 
 def test_slow_steps_of_one_unit_that_come_together_are_correlated():
-    """Groups of four, of which one step tells the other three."""
+    """Groups of four, of which one step determines the other three."""
     rng = np.random.default_rng(47)
     lengths = np.full(500, 64)
     learned = learn_alone(4 * rng.binomial(16, 0.05, 500), lengths)

@@ -89,7 +89,7 @@ def test_the_last_days_happen_again_in_the_first_run_and_those_before_in_the_nex
 
 @pytest.mark.parametrize("repair_s", [1.0, 2 * DAY_S])
 def test_simulated_histories_begin_with_the_statuses_of_the_logbook(record, repair_s):
-    """The same statuses, told by two programs that have nothing in common."""
+    """The same statuses from two programs that have nothing in common."""
     incidents, watches = record
     incidents = [replace(incident, end=incident.start + repair_s) for incident in incidents]
     source = Recorded.from_records(SCENARIO, incidents, watches)

@@ -1,4 +1,4 @@
-"""What a history vouches for, against a naive reading of the same few records."""
+"""The track record of a node, against a naive reading of the same few records."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ tests_run = st.tuples(st.sampled_from([HEALTHY, DEFECTIVE]), some, levels_of_cam
 @settings(max_examples=300)
 @given(st.lists(tests_run, max_size=6))
 def test_a_node_is_out_until_each_defect_is_passed_at_least_as_strongly(tests):
-    """Whatever found another defect of that name since."""
+    """The name of a defect is that of any benchmark that found one since."""
     levels = {f"c{number}": level for number, (*_, level) in enumerate(tests)}
     results = [
         verdict_of(float(number), judged, ran=what, campaign=f"c{number}")

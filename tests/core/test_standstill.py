@@ -1,4 +1,4 @@
-"""Since when a job stands still, by what its nodes report, by its logs, and by what was told."""
+"""The beginning of a standstill of a job, by its nodes, its logs, and reports."""
 
 from __future__ import annotations
 

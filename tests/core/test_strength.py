@@ -1,4 +1,4 @@
-"""A pass with other parameters counts where the program says that they ask for as much."""
+"""A pass with other parameters counts if the program declares that they ask for as much."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_each_node_of_a_job_gets_the_tests_that_its_risk_is_worth():
 
 
 def test_a_benchmark_that_takes_longer_than_it_saves_is_not_run():
-    """At 4 % risk gemm takes 3 % off it: worth 2 minutes only where an incident costs over 67."""
+    """At 4 % risk gemm takes 3 % off it: worth 2 minutes only if an incident costs over 67."""
     histories = proven_long_ago()
     cheap, dear = (selector(0.0, incident_costs_h=minutes / 60) for minutes in (66, 68))
     assert cheap.choose([4], 10.0, 0.0, histories) == [0]

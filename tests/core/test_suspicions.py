@@ -1,4 +1,4 @@
-"""What suspicions say of those who raise them, and which tests they ask for."""
+"""Suspicions: the hit rates of their sources, and the tests that they ask for."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a person says of an event becomes the event's fields, or is refused by one sentence."""
+"""The words of a person about an event become its fields, or are refused by one sentence."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ from anubis.lab.simulation.simulated_fabric import FatTree
 
 
 def fabric(nodes, links, tiers=None):
-    """`nodes` says of each switch how many hang on it, `links` how many cables join which two."""
+    """`nodes` has the number of nodes on each switch, `links` the number of cables between two
+    switches."""
     return Fabric(
         switches=tuple(
             Switch(id=name, name=name, tier=(tiers or {}).get(name, 0)) for name in nodes

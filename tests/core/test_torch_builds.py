@@ -1,4 +1,4 @@
-"""Which build of torch the doctor names for a driver and a GPU."""
+"""The build of torch that the doctor names for a driver and a GPU."""
 
 from __future__ import annotations
 

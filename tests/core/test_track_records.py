@@ -1,4 +1,4 @@
-"""What each benchmark has found, against sums by hand."""
+"""Findings of each benchmark, against sums by hand."""
 
 from __future__ import annotations
 

@@ -326,9 +326,9 @@ def test_healthy_repeats_pass_and_planted_faults_are_found(systems, tuned, fault
 @pytest.mark.long
 @pytest.mark.parametrize("fault", ["all", "tenth"])
 def test_a_faulty_repeat_is_found_among_those_it_is_learned_with(systems, fault):
-    """Where the repeats differ by less than 2 %, else a slow one may be as the others. One with
-    some slow steps is a suspect, which a second measurement may clear. Five repeats do not tell
-    8 % from chance, so the slow one is unknown, and no other is."""
+    """If the repeats differ by less than 2 %; else a slow one may be as the others. One with some
+    slow steps is a suspect, which a second measurement may clear. Five repeats do not separate 8 %
+    from chance, so the slow one is unknown, and no other is."""
     tried = 0
     for system, runs in systems.items():
         means = [run.mean() for run in runs]

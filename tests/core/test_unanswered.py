@@ -1,4 +1,4 @@
-"""What a campaign asked of a node and the node did not answer, whatever left it so."""
+"""Tests that a campaign asked of a node and that the node did not answer."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_not_applicable_is_an_answer():
 
 
 def test_a_node_whose_results_cannot_be_compared_owes_nothing():
-    """No criterion for what it ran, or none that is trusted: the pair that it left out is owed by
-    nobody then, as nothing speaks against the node."""
+    """No criterion for its benchmarks, or none that is trusted: then the pair that it left out is
+    not owed either, as there is no known problem of the node."""
     alone = [execution for execution in run(PLAN) if len(execution.step.participants) == 1]
     others = learn(PLAN, [e for e in alone if e.step.workload.benchmark == "compute"])
     assert owed(PLAN, alone, criteria=others) == (Judgement.UNKNOWN, ())

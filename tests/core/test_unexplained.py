@@ -1,4 +1,4 @@
-"""Nothing measured bad ends as healthy: what no part of the fabric explains is named."""
+"""No bad measurement ends as healthy: a bad unit that no part of the fabric explains is named."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def agreeing(monkeypatch):
 def test_a_dead_switch_is_never_normal_though_all_pairs_at_a_distance_cross_it(
     dead, groups, agreeing
 ):
-    """All rails of half of the nodes are on leaf-b; whatever goes between the halves on a core."""
+    """All rails of half of the nodes are on leaf-b; flows between the halves pass a core."""
     fabric = parse(TWO_PODS, "two pods").fabric
     faults = [Fault(kind="dead", part=Part("switch", name), loss=1.0) for name in dead]
     view = scanned(fabric, faults, groups)

@@ -1,4 +1,4 @@
-"""A verb's options are the fields of its request, and what was given on a command line is in it."""
+"""The options of a verb are the fields of its request, with the values of the command line."""
 
 # no postponed annotations: `verb` reads them
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Thresholds that healthy nodes hardly ever exceed, however many there are."""
+"""Thresholds that healthy nodes hardly ever exceed, in jobs of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a look says on 80 columns and to programs. Its first line says what matters."""
+"""The answer of a look on 80 columns and for programs. Its first line has the most important
+fact."""
 
 import io
 import json

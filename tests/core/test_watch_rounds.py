@@ -1,4 +1,4 @@
-"""Which jobs are looked at now."""
+"""The jobs that are due for a look."""
 
 from anubis.core.watch.rounds import EARLY_S, KeptLook, WatchedJob, due_jobs, gone_jobs
 

@@ -1,4 +1,4 @@
-"""Nodes that left their peers by the job's own past, without what a watch model would say."""
+"""Nodes that left their peers by the job's own past, independently of any watch model."""
 
 from __future__ import annotations
 

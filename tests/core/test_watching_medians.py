@@ -11,7 +11,7 @@ from anubis.core.watch.medians import Middle
 
 
 def made(random, few):
-    """Values with ties and holes, all rows that are compared, and who is left out."""
+    """Values with ties and holes, all rows that are compared, and the rows left out."""
     nodes, times = int(random.integers(1, 40)), int(random.integers(1, 6))
     values = np.round(random.normal(0, 1, (nodes + 3, times)), int(random.integers(0, 3)))
     values[random.random(values.shape) < random.choice([0, 0.1, 0.5, 0.95])] = np.nan
@@ -21,7 +21,7 @@ def made(random, few):
 
 
 def plain(values):
-    """NaN where nothing is known."""
+    """NaN if nothing is known."""
     known = [column[np.isfinite(column)].astype(float) for column in values.T]
     return [np.median(column) if len(column) else np.nan for column in known]
 

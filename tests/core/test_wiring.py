@@ -124,7 +124,7 @@ def test_a_nic_that_no_node_is_known_for_may_be_the_missing_one():
 
 
 def test_service_nodes_are_another_kind_of_node():
-    """Two NICs each, on leaves of the last two rails, where they are rails 0 and 1 themselves."""
+    """Two NICs each, on leaves of the last two rails, but they are rails 0 and 1 themselves."""
     guests = tuple(
         Nic(
             id=f"{node}/{rail}",

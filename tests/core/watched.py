@@ -1,4 +1,4 @@
-"""Made telemetry for tests of watching, and models that stand in for trained ones."""
+"""Made telemetry for tests of watching, and simple models in place of trained ones."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from anubis.core.watch.watch_settings import WatchSettings
 
 
 class Smoothing:
-    """A stand-in that changes windows, each by itself."""
+    """A simple model that changes windows, each by itself."""
 
     def denoise(self, windows):
         middle = np.median(windows, axis=1, keepdims=True)

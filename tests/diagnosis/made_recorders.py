@@ -25,9 +25,9 @@ def inspector_files(
     seed: int = 1,
     lost: float = 0.0,
 ) -> dict[str, str]:
-    """Files by name. All ranks work, meet in one AllReduce of everybody, and go on; `groups` meet
-    in an AllGather in the middle of it, which takes `wires` times as long to exchange. `lost`: the
-    share of lines that were never written."""
+    """Files by name. All ranks work, meet in one AllReduce, and go on; `groups` meet in an
+    AllGather in the middle of it, which takes `wires` times as long to exchange. `lost`: the share
+    of lines that were never written."""
     dice = random.Random(seed)
     lines: dict[int, list[str]] = {rank: [] for rank in range(ranks)}
     now = 0.0

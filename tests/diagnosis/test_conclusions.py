@@ -1,5 +1,5 @@
-"""Whatever the evidence is, the parts of an answer agree: what, who, why, cure and exit code. And
-"nothing wrong" is said only of a job that is seen to move."""
+"""For any evidence the parts of an answer agree: trouble, culprit, cause, cure and exit code. And
+"nothing wrong" is the answer only for a job that is seen to move."""
 
 from __future__ import annotations
 

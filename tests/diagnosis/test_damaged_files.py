@@ -1,4 +1,4 @@
-"""A file that cannot be read hides no other one, whatever the collector."""
+"""A file that cannot be read hides no other one, for each collector."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def test_the_reason_why_a_rank_refused_questions_is_reported(tmp_path: Path, cal
 
 
 def keeping_with(tmp_path: Path) -> anubis.Keeping:
-    """A policy that says where jobs leave their dumps."""
+    """A policy with the folder of dumps of each job."""
     policy = tmp_path / "diagnosis.yaml"
     policy.write_text(
         yaml.safe_dump({"places": {"dumps": f"{tmp_path}/{{job}}"}, "ranks_per_node": 2})

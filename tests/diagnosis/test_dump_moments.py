@@ -1,4 +1,4 @@
-"""Dumps name somebody only if they are of one run and were taken while it stood still."""
+"""Dumps name a rank only if they are of one run and were taken while it stood still."""
 
 from __future__ import annotations
 

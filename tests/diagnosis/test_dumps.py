@@ -1,4 +1,4 @@
-"""Who is to blame for a hang, by what ranks recorded: on made jobs, and on real ones."""
+"""The ranks to blame for a hang, by recorded collectives: on made jobs, and on real ones."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_rank_whose_device_sticks_in_a_finished_collective_is_named(seed: int)
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_rank_without_a_dump_is_missing_and_not_guilty(seed: int):
-    """Its dump may have been lost: a process that is seen to be gone is told by others."""
+    """Its dump may have been lost: that a process is gone is reported by others."""
     dice, layout, rank = shuffled(seed)
     at = dice.randrange(len(layout.program(rank))) if seed % 4 else 0
     records = evidence(HangingJob(layout, [HangFault(rank, at)]).run(), seed, missing=[rank])

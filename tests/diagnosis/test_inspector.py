@@ -1,4 +1,4 @@
-"""Lines of NCCL Inspector: who is slow by them, and what cannot be read of them."""
+"""Lines of NCCL Inspector: the slow ranks that they show, and lines that cannot be read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whatever launcher started a job and however its lines are labelled, the rank that failed is named
-and no other one."""
+"""The rank that failed is named and no other one, under any launcher and any labels of its
+lines."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_a_rank_that_launches_late_repeatedly_computes_slowly(
 
 
 def test_a_job_that_became_slower_as_a_whole_is_slow_by_its_own_pace():
-    """Its collectives came every second; then every three, and none of its ranks stands out."""
+    """Its collectives came every second; then every three, and none of its ranks differs."""
     before, after = launches((1.0, 1.0), 200), launches((3.0, 3.0), 60)
     later = [
         replace(call, sequence=call.sequence + 200, launched=call.launched + 200.0)
@@ -437,7 +437,8 @@ def test_when_a_process_ended_is_known_only_of_one_that_was_met_while_it_ran(
 
 
 def test_among_ended_processes_the_one_that_blamed_no_other_went_first():
-    """Looks at several machines begin when all is over; the others say whom they missed."""
+    """Looks at several machines begin after the end; the others report the ranks that they
+    missed."""
     closed = [
         LogEvent(
             collector=Collector.TRAINING_LOG,
@@ -593,7 +594,8 @@ def test_looks_of_several_machines_name_the_rank_that_all_wait_for(tmp_path: Pat
 
 
 def test_a_rank_that_was_asked_and_has_launched_nothing_did_not_come(tmp_path: Path):
-    """As seen of one that slept before its first collective. A lost record would accuse nobody."""
+    """As seen on a rank that slept before its first collective. A lost record would accuse no
+    rank."""
     begun = machine("n0", 0, 1), machine("n1", 2, 3)
     asked = LiveRank(rank=2, pid=1, socket="n1.sock", host="n1", world=4, here=2)
     nothing = json.dumps({"version": "2.10", "entries": []})

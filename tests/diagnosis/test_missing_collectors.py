@@ -1,4 +1,4 @@
-"""Whatever collectors are switched off, the answer only says less, and says so.
+"""Without some collectors the answer only becomes weaker, and states it.
 
 Each story is a made job whose truth was decided first. All collectors brought something; then every
 subset of them is switched off. Nobody is named whom the story does not hold at fault, or odd.
@@ -142,7 +142,7 @@ def steps(slow: int) -> tuple[StepTime, ...]:
 
 
 def broken_host() -> Story:
-    """A GPU of n1 falls off its bus: rank 2 is gone, and everybody sees it."""
+    """A GPU of n1 falls off its bus: rank 2 is gone, and all other ranks notice it."""
     job = dumped(HangingJob(JobLayout(dp=4, pp=2), [HangFault(2, 5)]))
     others = ("n0", "n2", "n3")
     reports = [

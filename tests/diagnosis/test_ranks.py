@@ -1,4 +1,4 @@
-"""Which rank ran where, by a table or by the order of nodes."""
+"""The node of each rank, by a table or by the order of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of NCCL's RAS: whom the others do not hear, who is behind, and when neither is said."""
+"""Reports of NCCL's RAS: unreachable ranks, ranks behind, and reports that show neither."""
 
 from __future__ import annotations
 

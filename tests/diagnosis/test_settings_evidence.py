@@ -1,4 +1,4 @@
-"""From what nodes told last to evidence on a job of theirs."""
+"""From the last reported settings of nodes to evidence about a job on them."""
 
 from __future__ import annotations
 

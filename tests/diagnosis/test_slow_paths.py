@@ -50,7 +50,7 @@ def sent(slow, *, pairs=RING) -> JobEvidence:
 
 
 def exchanged(slow, *, pairs=RING) -> JobEvidence:
-    """Messages of which the recorders tell how long they took."""
+    """Messages whose duration the recorders have."""
     return evidence(
         collectors=frozenset({Collector.TRANSFERS}),
         transfers=tuple(

@@ -1,5 +1,5 @@
-"""Made stacks of jobs that stand still, whose culprit was planted first; and programs that rest,
-take turns, or do not answer."""
+"""Made stacks of stalled jobs with a planted culprit; and programs that rest, take turns, or do not
+answer."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def still(
     operation: str = "gloo:all_reduce",
     wires: bool = False,
 ) -> JobEvidence:
-    """A job that stands still, its main threads at these places."""
+    """A stalled job, with its main threads at these places."""
     if not isinstance(places, Mapping):
         places = dict(enumerate(places))
     return JobEvidence(

@@ -1,4 +1,4 @@
-"""Who makes a job slow, by the times of its steps: on made traces, and on real ones."""
+"""The ranks that make a job slow, by the times of its steps: on made traces, and on real ones."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_exactly_the_slow_worker_of_real_traces_is_named_in_any_steps(
 
 
 def sound(dp: int, steps: int, seed: int, spread: float, untraced: float) -> str:
-    """Ranks that work alike, but for chance. Rank 0 also does what nobody traces, such as writing
-    its log, and all wait for it."""
+    """Ranks that work alike, but for chance. Rank 0 also does untraced work, such as writing its
+    log, and all wait for it."""
     dice = random.Random(seed)
     lines = [HEADER]
     for step in range(steps):

@@ -1,4 +1,4 @@
-"""What is known of what lies between the nodes of a job."""
+"""Knowledge about racks, cages and paths between the nodes of a job."""
 
 from __future__ import annotations
 

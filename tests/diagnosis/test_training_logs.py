@@ -1,4 +1,4 @@
-"""Training logs as events: who said it, when, of whom, and what follows from what."""
+"""Training logs as events: rank, time and peer of each, and which error followed from which."""
 
 from __future__ import annotations
 

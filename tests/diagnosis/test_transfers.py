@@ -1,5 +1,5 @@
-"""Which ranks communicate slowly, by how long data took: made dumps and lines of jobs whose wires
-are known.
+"""The ranks that communicate slowly, by the durations of transfers: made dumps and lines of jobs
+with known wires.
 
 In the made jobs ranks come to a collective late by chance or because they work slowly; its data
 then take as long as the slowest wire of its ranks.

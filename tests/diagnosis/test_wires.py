@@ -1,4 +1,4 @@
-"""Connections between hosts: what the kernel tells of them, and who is cut off or on a slow link.
+"""Connections between hosts: the kernel's counts, and hosts that are cut off or on a slow link.
 
 The tables of samples are recorded: a gloo job of four ranks on hosts with real networks, while the
 link of the third was cut, while it had 20 Mbit/s, and while all links had 300 Mbit/s but that of

@@ -36,14 +36,14 @@ Document = Mapping[str, Any]
 
 
 def programs() -> Path:
-    """The folder that holds both; they are built where they are not."""
+    """The folder of both programs; they are built if they are missing."""
     script = ROOT / "scripts" / "build-apiserver"
     built = subprocess.run([script], check=True, stdout=subprocess.PIPE, text=True)
     return Path(built.stdout.strip())
 
 
 class Server:
-    """A real API server, and clients of it by the name of who asks."""
+    """A real API server, and clients of it by the name of their user."""
 
     def __init__(self, url: str, authority: Path, audit: Path, folder: Path) -> None:
         self.url, self.authority, self.audit, self.folder = url, authority, audit, folder
@@ -160,7 +160,7 @@ def manifests() -> Iterator[Document]:
 
 
 def apply(made: Server, document: Document) -> str:
-    """Apply a document as `kubectl apply` does, whatever its kind is; return why it was refused."""
+    """Apply a document of any kind as `kubectl apply` does; return why it was refused."""
     group, _, version = document["apiVersion"].rpartition("/")
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     kinds = send(made.client("admin"), "GET", root)["resources"]

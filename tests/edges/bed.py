@@ -47,7 +47,9 @@ repeats: list[float] = []  # the load of the machine when a run of this test was
 def tried(
     run: Callable[[], Outcome], as_planted: Callable[[Outcome], bool], tries: int = 3
 ) -> Outcome:
-    """The outcome of a run, repeated where it is not as planted.
+    """The outcome of a run, repeated if it is not as planted. Other work on the machine slows a
+    host for a while, and it is blamed beside the planted one; a planted fault is there in every
+    run. The end of the tests lists repeated runs.
 
     Other work on the machine slows a host for a while, and it is blamed beside the planted one; a
     planted fault is there in every run. The end of the tests says what was repeated.
@@ -171,7 +173,7 @@ class Bed:
         return subprocess.CompletedProcess(argv, driver.returncode, stdout, told + stderr)
 
     def start(self, host: str, argv: Sequence[str]) -> subprocess.Popen[str]:
-        """The same without waiting. `down` ends it, but who starts it had better do so first."""
+        """The same without waiting. `down` ends it, but a caller had better do so first."""
         where = ("driver",) if host == "driver" else ("exec", host)
         return subprocess.Popen(
             self.command(*where, argv=argv),

@@ -124,7 +124,7 @@ def entry(
     capfd: pytest.CaptureFixture[str],
     told: Describe,
 ) -> Callable[..., Done]:
-    """Run the command in this process, where all is loaded: thirty times as fast."""
+    """Run the command in this process, in which all is loaded: thirty times as fast."""
     monkeypatch.setattr(catalog, "describe_all", told)
 
     def entry(*words: str) -> Done:

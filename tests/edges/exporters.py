@@ -1,4 +1,4 @@
-"""A real Prometheus that holds what exporters told it of some nodes, back-filled by promtool."""
+"""A real Prometheus with the metrics of some nodes, back-filled by promtool."""
 
 from __future__ import annotations
 

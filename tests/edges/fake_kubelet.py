@@ -23,7 +23,7 @@ KEPT = ("PATH", "HOME", "LANG")  # of the environment here, as an image would ha
 
 
 class FakeKubelet:
-    """For all nodes. Also in place of who collects what a pod owned."""
+    """For all nodes. Also in place of the collector of pods without an owner."""
 
     def __init__(self, core: Any, into: Callable[[str], Sequence[str]]) -> None:
         """`core`: a client of the API; `into`: words before a command, that lead to a host."""

@@ -114,7 +114,7 @@ class FakeApi(KubernetesEmulator):
         return self.objects[NODES, None, name].raw
 
     def write(self, name: str, manager: str, **parts) -> None:
-        """Write as somebody else."""
+        """Write as another client."""
         if "unschedulable" in parts.get("spec", {}):
             fields = {"f:spec": {"f:unschedulable": {}}}
             entries = [{"manager": manager, "time": "2026-11-22T03:00:00Z", "fieldsV1": fields}]

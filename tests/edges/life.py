@@ -21,7 +21,7 @@ SETTLED_S = 60.0  # until an owner has asked a node that takes jobs again whethe
 
 
 class NodeOwner(Protocol):
-    """Who owns the nodes, as its operators see it and use it: nothing of Anubis in between."""
+    """The owner of the nodes, as its operators see it and use it: without anything of Anubis."""
 
     name: str
 
@@ -30,7 +30,7 @@ class NodeOwner(Protocol):
         ...
 
     def shown(self, node: str) -> str:
-        """Its state, and who keeps it from jobs with which reason: all that matters of it."""
+        """Its state, and the author and the reason of its cordon."""
         ...
 
     def reason(self, node: str) -> str:
@@ -58,7 +58,7 @@ class KeptSite(Protocol):
     history: str
 
     def accept(self) -> Collection[str]:
-        """The proven nodes; who of them is healthy."""
+        """The proven nodes, and which of them are healthy."""
         ...
 
     def keep(self) -> Mapping[str, str]:

@@ -61,7 +61,7 @@ class Server:
         self.process.wait(timeout=LIMIT_S)
 
     def new_database(self, like: str = "template1") -> str:
-        """Its URL; it begins with what is in the other, which nobody may have open."""
+        """Its URL; it begins as a copy of the other, which must not be open."""
         name = f"history_{next(self._numbers)}"
         admin = engine_for(f"postgresql://anubis@/postgres?host={self.folder}")
         with admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

@@ -1,4 +1,4 @@
-"""A real Prometheus of one's own, in the network of whoever starts it. No asserts about Anubis."""
+"""A real Prometheus in the network of its caller. No asserts about Anubis."""
 
 from __future__ import annotations
 

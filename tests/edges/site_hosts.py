@@ -28,7 +28,7 @@ esac
 
 
 class SiteHosts:
-    """The tool, and an operator who uses it."""
+    """The tool, and an operator at it."""
 
     name = "the hosts' tool"
 

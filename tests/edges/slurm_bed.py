@@ -34,7 +34,7 @@ def why_not() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmHost:
-    """Where a daemon runs."""
+    """The place of a daemon."""
 
     address: str = "127.0.0.1"
     inside: tuple[str, ...] = ()  # words before its command, such as those that enter a namespace

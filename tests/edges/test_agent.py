@@ -1,4 +1,5 @@
-"""The agent beside others: Prometheus reads what it shows, and a load is what it says."""
+"""The agent beside other programs: Prometheus reads its metrics, and its values agree with a real
+load."""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ def test_metrics_of_the_agent_are_valid_for_prometheus_and_openmetrics(agent):
 
 
 def what_differs(url: str, agent: str) -> dict[str, tuple[float, object]]:
-    """Series that stand still, and are others in the answers of Prometheus."""
+    """Series that do not change, and differ in the answers of Prometheus."""
     ours = {metric: value for metric, value in last_row(agent).items() if metric not in MOVING}
     theirs = {metric: asked(url, agent[7:], metric) for metric in ours}
     return {

@@ -1,5 +1,5 @@
-"""Whatever became of a node, nobody contradicts another about it: its keeper, a gate, a sweep, the
-lists of nodes, and what the service answers: documents, pages and figures."""
+"""The keeper, a gate, a sweep, the lists of nodes, documents, pages and figures of the service
+never contradict each other about a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another user than the one who wrote a history reads all of it, and writes nothing."""
+"""Another user than the writer of a history reads all of it, and writes nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ READS = (
 
 @pytest.fixture
 def shelf() -> Iterator[Path]:
-    """A folder that everybody can get to, unlike those of a test."""
+    """A folder that every user can enter, unlike those of a test."""
     folder = Path(tempfile.mkdtemp(prefix="anubis-shelf-"))
     folder.chmod(0o755)
     yield folder
@@ -51,8 +51,8 @@ def shelf() -> Iterator[Path]:
 
 
 def as_nobody(near: Desk, *words: str) -> Done:
-    """Run as nobody in a child of this process, in which all is loaded that this user may not
-    read."""
+    """Run as the user "nobody" in a child of this process, which has loaded all that this user may
+    not read."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,5 @@
-"""Who describes the benchmark programs: the shipped ones in one process, all others alone."""
+"""The descriptions of benchmark programs: of shipped ones from one process, of each other one
+alone."""
 
 from __future__ import annotations
 

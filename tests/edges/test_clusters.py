@@ -1,4 +1,4 @@
-"""Several clusters in one history: what is known of one is never taken for that of another."""
+"""Several clusters in one history: knowledge about one is never taken for that about another."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def gate(desk, *where):
 
 
 def told_incident(desk, cluster):
-    """Tell that n1 of the cluster is in an incident."""
+    """Report that n1 of the cluster is in an incident."""
     words = (
         "history",
         "import",
@@ -305,7 +305,7 @@ def lasting(tmp_path_factory):
 @settings(max_examples=25)
 @given(happened=happenings)
 def test_events_in_one_cluster_change_nothing_known_of_another(lasting, happened):
-    """A third cluster, in which the same happens as in the first, and nobody else is told of."""
+    """A third cluster with the same events as the first, and none of the others."""
     example = next(EXAMPLES)
     for number, (cluster, kind, node, at) in enumerate(happened):
         happen(lasting, f"{cluster}{example}", kind, node, at + number / 100)

@@ -1,4 +1,5 @@
-"""Too many connections: whose stay, whose go, and who is served all the same."""
+"""Too many connections: which stay, which are dropped, and which callers are served all the
+same."""
 
 from __future__ import annotations
 

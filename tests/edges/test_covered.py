@@ -1,6 +1,5 @@
-"""Every table that a verdict reads is covered by checksums, digests or row counts; and whatever
-cell of them is damaged, the answer is the same, is refused in a sentence, or knows less: never
-more."""
+"""Every table that a verdict reads is covered by checksums, digests or row counts. After damage to
+any cell the answer is the same, is refused in a sentence, or knows less: never more."""
 
 from __future__ import annotations
 

@@ -484,7 +484,8 @@ def test_below_20_nodes_a_remark_states_that_kinds_cannot_be_seen(near):
 
 
 def test_a_proposed_alpha_is_adopted_as_a_diff_to_review(near):
-    """A fleet that is even to a thousandth could tell 2 % from normal; the policy says 5 %."""
+    """A fleet that is even to a thousandth could separate 2 % from normal; the policy asks for
+    5 %."""
     fleet = {"nodes": "n[1-40]", "slow_share": 0.05, "slow_by": 0.02}
     assert accept(near, **fleet).code == 0
     folder = str(near.home / "criteria")

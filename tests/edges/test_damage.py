@@ -1,4 +1,4 @@
-"""A history that something else than Anubis has changed is refused, and judges nobody."""
+"""A history that another program than Anubis has changed is refused, and judges no node."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_a_row_without_its_checksum_is_damaged():
 
 
 def test_a_checksum_is_the_same_in_all_versions():
-    """It is kept for years: whoever changes it needs a migration."""
+    """It is kept for years: a change needs a migration."""
     row = {"id": "c1", "created_at": 1, "nodes": 2, "plan": "{}", "policy": "{}"}
     short = b"c1\x1fNone\x1fNone\x1fNone\x1f1.0\x1fNone\x1fNone\x1f2\x1fNone\x1fNone"
     assert CHECKSUM.compute(row) == (crc32(short) & 0x7FFFFFFF) << 32 | crc32(b"{}{}")
@@ -261,7 +261,7 @@ def test_a_checksum_is_the_same_in_all_versions():
 
 @pytest.fixture(scope="module")
 def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two nodes of which something of every kind was told, by one who waits for n1."""
+    """Two nodes with a record of every kind, written by a client that waits for n1."""
     file = tmp_path_factory.mktemp("eventful") / "history.db"
     with History.open(str(file)) as history:
         history.clusters.enter(ClusterIdentity(name="c"), 1.0)

@@ -1,4 +1,4 @@
-"""`anubis demo`: its commands, what it plants, and what it leaves alone."""
+"""`anubis demo`: its commands, its planted faults, and the files that it does not touch."""
 
 from __future__ import annotations
 

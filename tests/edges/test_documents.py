@@ -1,4 +1,4 @@
-"""What one program says can cost its own step only: documents and reports, fuzzed."""
+"""The output of one program can cost its own step only: documents and reports, fuzzed."""
 
 from __future__ import annotations
 

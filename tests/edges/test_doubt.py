@@ -1,5 +1,5 @@
-"""Clocks jump forth and back while nodes are told of, tested, judged and repaired. When the doubt
-is over, everything stands as in the same story with a sound clock."""
+"""Clocks jump back and forth while nodes are tested, judged and repaired. When the doubt is over,
+everything is as in the same story with a sound clock."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PROPOSED = {**ACT, "test": Mode.PROPOSE}
 
 
 class Story:
-    """Of a fleet, told twice: once with a sound clock."""
+    """The story of a fleet, played twice: once with a sound clock."""
 
     def __init__(self, seed):
         self.draw, self.moves, self.doubts, self.off_s = random.Random(seed), [], 0, 0.0
@@ -220,7 +220,7 @@ def test_an_alert_ends_if_its_monitor_ends_it_on_any_clock(site):
 
 @pytest.mark.parametrize("off_s", [DAY_S, -DAY_S])
 def test_a_clock_that_is_set_right_within_a_campaign_leaves_it_its_nodes(site, off_s):
-    """It was wrong as the campaign began, and nobody knew."""
+    """It was wrong as the campaign began, and unnoticed."""
     with History.open(site.history) as history:
         part = history.only()
         clock = hold_clock(part, site.caller)

@@ -1,4 +1,4 @@
-"""Port counters of Ethernet: ethtool of many hosts, tables of ports, and what they tell a scan."""
+"""Port counters of Ethernet: ethtool of many hosts, tables of ports, and their use in a scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A campaign's events, recorded while it runs and replayed when somebody asks why."""
+"""The events of a campaign, recorded while it runs and replayed on request."""
 
 from __future__ import annotations
 

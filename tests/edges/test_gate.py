@@ -128,7 +128,7 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
 
 
 def test_the_first_gate_of_a_machine_learns_normal_values_and_answers(near):
-    """Nobody has to know that criteria come first."""
+    """A user need not know that criteria come first."""
     done, node = first_gate(near), this_machine().name
     answer = f"go: {node} (cluster {node}), compared with its own repeats only"
     assert (done.code, done.out.splitlines()[0]) == (0, answer)
@@ -321,8 +321,8 @@ def test_the_decision_after_incidents_explains_itself_in_json(fleet):
 
 @pytest.fixture
 def paired(near, monkeypatch):
-    """A desk whose simulated fleet of four was accepted by a program for pairs; what lies between
-    the two nodes of `near.broken` is slow, and `near.ill` is slow with everybody."""
+    """A desk whose simulated fleet of four was accepted by a program for pairs; the path between
+    the two nodes of `near.broken` is slow, and `near.ill` is slow with every partner."""
     program = FLOW.replace('"flow"', '"pair"').replace('"scope": "node"', '"scope": "pair"')
     near.program("pair.sh", program.replace('"metrics"', '"needs": {"min_nodes": 2}, "metrics"'))
     near.broken, near.ill = set(), ""
@@ -665,7 +665,7 @@ def owing(near):
 
 
 def test_a_node_that_was_lost_is_unknown_to_every_verb_until_it_answers(owing):
-    """Whatever else it passed since: a prolog reads exit codes only."""
+    """Other passes since do not matter: a prolog reads exit codes only."""
     where = ("--cluster", owing.well, "--suite", owing.two)
     ask = ("gate", owing.lost, "--duration", "24h", *where)
     for more in ((), ("--suite", owing.third)):

@@ -1,4 +1,4 @@
-"""The guardian by itself: one order in, one outcome out, and nothing of its program left."""
+"""The guardian by itself: one order in, one outcome out, and no process of its program left."""
 
 from __future__ import annotations
 

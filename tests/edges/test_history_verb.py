@@ -1,4 +1,4 @@
-"""`anubis history`: what happened to nodes, what was decided, and taking an import back."""
+"""`anubis history`: the events of nodes, past decisions, and the withdrawal of an import."""
 
 from __future__ import annotations
 

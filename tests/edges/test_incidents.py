@@ -1,4 +1,4 @@
-"""Incidents from files of many forms into the history, and what is left out of bad ones."""
+"""Incidents from files of many forms into the history, and records left out of bad ones."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def test_nodes_are_watched_from_the_first_to_the_last_time_in_the_file() -> None
 
 
 def test_the_silent_nodes_of_a_cluster_were_watched_too() -> None:
-    """Who leaves them out calls the fleet worse than it is."""
+    """A history without them would call the fleet worse than it is."""
     mapping = IntervalMapping(
         records="intervals", node="{sys}-{number}", start="from", end="to",
         since="added", until="gone", size="size",
@@ -467,7 +467,7 @@ def test_importing_the_same_file_twice_adds_nothing_and_a_later_one_completes(ne
 
 
 def test_an_import_adds_no_node_to_a_cluster_that_has_some_unless_it_lists_all(near) -> None:
-    """By the rule of `tell`: what is not known is named, and if all are unknown, refused."""
+    """By the rule of `tell`: unknown nodes are named, and refused if all are unknown."""
     mapping = str(near.write("site.yaml", MAPPING))
 
     def take(*rows: str, nodes: str = "") -> Done:

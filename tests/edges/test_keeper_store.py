@@ -1,4 +1,4 @@
-"""Turns of the keeper: one at a time, each event heard once, each action sent once."""
+"""Turns of the keeper: one at a time, each event processed once, each action sent once."""
 
 from __future__ import annotations
 

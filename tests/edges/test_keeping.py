@@ -93,7 +93,7 @@ ACT = {"cordon": Mode.ACT, "release": Mode.ACT, "test": Mode.ACT, "swap": Mode.A
 
 
 class Owner:
-    """Owns the nodes of a fleet, and does as it is told while it is in the mood."""
+    """Owns the nodes of a fleet, and obeys orders unless it is set not to."""
 
     def __init__(self, nodes, now):
         self.nodes = {node: SeenNode(sku="h100") for node in nodes}
@@ -296,7 +296,7 @@ def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
 
 
 def test_on_a_node_at_work_nothing_is_tested_but_for_its_own_job(site, monkeypatch):
-    """As it was told: nobody shows jobs here."""
+    """As reported: no orchestrator shows jobs here."""
     node = _good(site)
     site.tell(NodeAdded(nodes=(node,)))
     allocated = JobAllocated(nodes=(node,), duration_s=3600.0, job="17")
@@ -456,8 +456,8 @@ def test_an_event_reported_twice_is_acted_on_once(site):
 
 
 def test_an_event_reported_twice_has_its_consequences_once(site):
-    """Whoever does not hear an answer tells it again, and later: a repair that was proven is not
-    begun again, and a job not ended later."""
+    """A client without an answer reports it again, and later: a repair that was proven is not begun
+    again, and a job not ended later."""
     node = _good(site)
 
     def what_follows():
@@ -662,7 +662,7 @@ def test_a_cordon_by_a_person_stays_after_any_verdict(site):
 
 
 def test_nodes_cordoned_by_a_person_or_retired_are_left_alone(site):
-    """They may have it open. That nobody does is seen in test_life.py."""
+    """A person may use them. That no test runs on them is seen in test_life.py."""
     first, second = [node for node in ("n1", "n2", "n3") if node != site.bad][:2]
     site.owner.nodes[first] = replace(site.owner.nodes[first], cordon="memory swap, Jo")
     site.tell(OperatorSaid(order=Order.RETIRE, nodes=(second,)))

@@ -1,4 +1,4 @@
-"""A cluster is kept by one policy, whoever takes a turn."""
+"""A cluster is kept by one policy, for turns by any process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVERY_KEY = KeepingPolicy(
 
 
 class Site(Caller):
-    """A cluster that the history knows by name, without a file, and what its caller heard."""
+    """A cluster that the history knows by name, without a file, and the remarks to its caller."""
 
     def __init__(self, folder):
         self.remarks = []

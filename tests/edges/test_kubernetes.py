@@ -1,4 +1,4 @@
-"""Kubernetes as the owner of nodes: what it shows, and the two orders that it takes."""
+"""Kubernetes as the owner of nodes: its nodes and jobs, and the two orders that it takes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_pods_that_ask_for_gpus_are_work_and_no_others_are(api: FakeApi, ask):
 
 
 def plain(jobs: Iterable[str]) -> list[str]:
-    """Text without what tells two jobs of one name apart."""
+    """Text without the parts that separate two jobs of one name."""
     return sorted(job.partition("@")[0] for job in jobs)
 
 
@@ -323,7 +323,7 @@ def test_a_foreign_cordon_is_never_touched(api: FakeApi, ask, order):
 
 @pytest.mark.parametrize("order", ["cordon", "release"])
 def test_a_node_freed_and_cordoned_again_by_another_is_theirs(api: FakeApi, ask, order):
-    """Our annotation is still there: Kubernetes knows who wrote the cordon."""
+    """Our annotation is still there: Kubernetes knows the author of the cordon."""
     api.put_node("a1")
     ask().cordon("a1", SLOW)
     api.write("a1", "kubectl-uncordon", spec={"unschedulable": None})

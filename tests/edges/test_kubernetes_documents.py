@@ -240,7 +240,8 @@ def test_a_label_annotation_or_taint_that_the_file_names_is_a_maintenance():
 
 @contextmanager
 def busy_server(*answers: tuple[int, str]) -> Iterator[tuple[str, list[str]]]:
-    """Refuses as often as there are answers, and then has no nodes; and who asked for what."""
+    """Refuses as often as there are answers, and then has no nodes; and the requests that it
+    got."""
     left, asked = list(answers), []
 
     class Handler(BaseHTTPRequestHandler):

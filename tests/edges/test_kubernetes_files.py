@@ -51,7 +51,7 @@ def pods() -> list[dict]:
 
 
 def own_pods() -> list[dict]:
-    """Pods but for those of an operator's own jobs, which only show where the gate goes."""
+    """Pods except those of an operator's own jobs, which only show the place of the gate."""
     documents = [d for _, d in DOCUMENTS if d["kind"] != "Job"]
     return [d["spec"]["template"]["spec"] for d in documents if "template" in d.get("spec", {})]
 

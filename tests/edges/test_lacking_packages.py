@@ -1,4 +1,4 @@
-"""What needs a Python package that is not installed says so in a sentence; all else works."""
+"""A function that needs a missing Python package fails with one sentence; all others work."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def executor_of(*programs: Program) -> LocalExecutor:
 
 
 def outcome_of(executor: LocalExecutor, step: Step) -> CampaignEvent:
-    """The event that ends the step, when nobody interferes."""
+    """The event that ends the step, without interference."""
     executor.launch(Launch(step=step, attempt=1))
     deadline = executor.now() + 60
     while executor.now() < deadline:

@@ -1,4 +1,4 @@
-"""Answers for those who are no people: monitoring plugins and whatever shows tests."""
+"""Answers for programs: monitoring plugins and viewers of test results."""
 
 from __future__ import annotations
 

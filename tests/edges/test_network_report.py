@@ -1,4 +1,4 @@
-"""The pictures of a network say what was measured and who is blamed, and a browser shows them."""
+"""The pictures of a network show measured flows and blamed parts, and a browser shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes are by themselves: from tables into the history, to models and to decisions."""
+"""Attributes of nodes: from tables into the history, to models and to decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""People hear of what the keeper did: once, whatever their server does meanwhile."""
+"""People get a message about each action of the keeper, and only one, even if their server fails
+meanwhile."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from tests.patience import eventually
 
 @pytest.fixture(autouse=True)
 def silence(capfd):
-    """Operations say nothing on their own, and leave signals to whoever runs the process."""
+    """Operations print nothing, and leave signals to the process that calls them."""
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     yield
     assert capfd.readouterr() == ("", "")
@@ -62,7 +62,7 @@ def url(desk) -> str:
 
 
 class Listener(Caller):
-    """Keeps what it is told, and wants to stop after so many executions."""
+    """Keeps all remarks, and wants to stop after so many executions."""
 
     def __init__(self, enough: int | None = None, **settings) -> None:
         super().__init__(**settings)

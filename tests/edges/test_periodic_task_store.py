@@ -1,4 +1,4 @@
-"""Records of periodic work, and that one process does it, however the one before it ended."""
+"""Records of periodic work, which one process does, after any end of the one before."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Periodic work of the keeper on a real history: done once for each time, taken up again, proposed
-where a person decides."""
+"""Periodic work of the keeper on a real history: done once for each time, resumed, proposed if a
+person decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate in pods of Kubernetes: what its webhook answers, and what the added container does."""
+"""The gate in pods of Kubernetes: the answers of its webhook, and the added container."""
 
 from __future__ import annotations
 

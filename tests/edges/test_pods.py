@@ -1,4 +1,4 @@
-"""Pods that bring up Ray on nodes of Kubernetes: on an API server and a kubelet that are stand-ins.
+"""Pods that bring up Ray on nodes of Kubernetes: on a simple API server and kubelet.
 
 `scripts/studies/show-life kubernetes` shows it with a real API server, and a real Ray on hosts.
 """

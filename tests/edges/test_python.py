@@ -1,4 +1,4 @@
-"""docs/python.md: its code runs, its table is complete, and what it leaves behind is true."""
+"""docs/python.md: its code runs, its table is complete, and its results are true."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def history(notebook, monkeypatch):
 
 @pytest.mark.long
 def test_the_output_on_the_page_agrees_with_the_history(history, notebook):
-    """Two campaigns were accepted; those of the gate, if any, lie between them."""
+    """Two campaigns were accepted; those of the gate, if any, are between them."""
     _, printed = notebook
     *_, first = (row for row in anubis.campaigns() if row.kind == "accept")
     accepted = anubis.recall(first.id)

@@ -1,4 +1,4 @@
-"""What a library prints below Python is no part of an answer."""
+"""Output of a library below Python is no part of an answer."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class Intruder:
         os.waitpid(self.pid, 0)
 
     def plant(self, folder: Path) -> None:
-        """A program of the right name and size, and a way to it for everybody."""
+        """A program of the right name and size, and a path to it that every user can change."""
         (folder / "0").mkdir(mode=0o777, parents=True, exist_ok=True)
         evil = f"#!/bin/sh\nid -u >>{self.loot}/by\n".ljust(len(ANSWERS), "#")
         (folder / "0" / "answers.sh").write_text(evil)
@@ -241,7 +241,7 @@ class Intruder:
             place.chmod(0o777)
 
     def take_over(self) -> None:
-        """Whatever folder of programs can be put aside for one's own, or written to."""
+        """Folders of programs that another user can replace or write to."""
         for place in (self.session, Path(tempfile.gettempdir())):
             for found in place.glob("anubis*"):
                 with suppress(OSError):
@@ -498,7 +498,7 @@ def test_an_open_ray_cluster_is_recognised_even_if_a_token_is_shown(
 def test_one_of_two_drivers_measures_and_no_end_of_the_head_is_a_verdict(
     desk: Desk, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Frozen it holds up nobody who closes; killed it ends no driver."""
+    """Frozen it delays no closing driver; killed it ends no driver."""
     way = desk.write("way.yaml", {"executor": "ray", "address": cluster.address})
     words = ["accept", "--cluster", str(way), "--suite", desk.suite(desk.held_flow())]
     first = Desk.start(desk, *words)
@@ -566,7 +566,7 @@ def test_programs_that_were_changed_on_the_way_are_refused(tmp_path: Path) -> No
 
 @pytest.fixture
 def street() -> Iterator[Path]:
-    """A folder that everybody gets to, unlike those of a test."""
+    """A folder that every user can enter, unlike those of a test."""
     folder = Path(tempfile.mkdtemp(prefix="street-")).resolve()
     folder.chmod(0o755)
     yield folder
@@ -574,7 +574,8 @@ def street() -> Iterator[Path]:
 
 
 def test_a_folder_that_others_could_exchange_is_refused_in_one_sentence(street: Path) -> None:
-    """Whoever owns a folder above ours, or may write to one, decides what lies at our path."""
+    """The owner of a folder above ours, or a user who may write to one, decides what is at our
+    path."""
     open_to_all, shut = street / "open", street / "shut"
     for folder in (open_to_all / "below", shut / "below"):
         folder.mkdir(parents=True)
@@ -714,7 +715,7 @@ def test_if_a_busy_node_falls_silent_idle_nodes_are_asked(mute: RayExecutor) -> 
 
 
 def test_nodes_that_are_silent_together_are_lost_in_one_breath(mute: RayExecutor) -> None:
-    """So that whoever decides can see that they are not to blame."""
+    """So that a person can see that they are not to blame."""
     mute._link.cut.update(f"10.0.0.{i}:1" for i in range(3))
     while not (events := mute.wait(mute.now() + 0.05)) or isinstance(events[0], Started):
         pass
@@ -724,7 +725,7 @@ def test_nodes_that_are_silent_together_are_lost_in_one_breath(mute: RayExecutor
 def test_agents_that_start_one_after_the_other_are_waited_for_until_no_more_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each takes 40 s, all three two minutes, where one may take a minute."""
+    """Each takes 40 s, all three two minutes, and one may take a minute."""
     now, pending = [0.0], list[Any]()
 
     class SlowLink(MuteLink):

@@ -1,4 +1,4 @@
-"""Ray brought up where there is none: on hosts of their own, by real ssh and by real Slurm."""
+"""Ray brought up on nodes without one: on separate hosts, by real ssh and by real Slurm."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Campaign:
 
 
 class Site:
-    """Hosts: node1 with ssh; node2, node3 and node4 with Slurm, of which somebody's job has node3,
-    and node4 is drained, and has ssh."""
+    """Hosts: node1 with ssh; node2, node3 and node4 with Slurm. A foreign job has node3, and node4
+    is drained, and has ssh."""
 
     def __init__(self, folder: Path, until_down: ExitStack) -> None:
         served = ["node2", "node3", "node4"]

@@ -1,4 +1,4 @@
-"""A history that can only be read is read; what has to write says so in one sentence."""
+"""A history that can only be read is read; verbs that have to write refuse in one sentence."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
 
 @pytest.fixture
 def sealed(near, shelf, monkeypatch) -> Path:
-    """The history of an accepted fleet, which nobody can write any more."""
+    """The history of an accepted fleet, which no user can write any more."""
     done = near.run("accept", "--cluster", near.fleet(slow_share=0.2), "--suite", suite(near))
     assert done.code == 1, done.err
     file = shelf.folder / "history.sqlite"

@@ -1,5 +1,5 @@
-"""A refused request leaves no trace in the history, whichever verb it was, and says so by its exit
-code: 64 where only other words help, 2 where a file cannot be read."""
+"""A refused request of any verb leaves no trace in the history. Its exit code is 64 if only other
+words help, and 2 if a file cannot be read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whoever keeps a history open reads again only what has changed; judged by one who opens it anew
-and reads everything."""
+"""A reader that keeps a history open reads only changed rows again. Its answers equal those of a
+reader that opens the history anew and reads everything."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUESTIONS = ("failed_tests", "demands", "faulty_paths", "durations_s")
 
 
 class Teller:
-    """Tells a history what chance has happen to its nodes, sometimes late or of the future."""
+    """Writes random events of nodes into a history, sometimes late or of the future."""
 
     def __init__(self, history: History, seed: int) -> None:
         self.history, self.rng, self.at, self.count = history, random.Random(seed), NOW, 0

@@ -1,4 +1,4 @@
-"""Reports say what the assessment says: to programs, on a terminal, and in a page of its own."""
+"""Reports agree with the assessment: for programs, on a terminal, and in a page of its own."""
 
 from __future__ import annotations
 

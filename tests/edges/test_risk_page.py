@@ -1,4 +1,4 @@
-"""The pages of `anubis risk`: every point where its numbers say, and nothing from elsewhere."""
+"""The pages of `anubis risk`: every point is at its numbers, and nothing comes from elsewhere."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def scored(model: str, kind: SplitKind, seed: int, groups: dict[float, float]) -
 
 
 def cards(page: str) -> dict[str, str]:
-    """Each picture by what stands above it."""
+    """Each picture by the text above it."""
     return dict(re.findall(r"<h3>([^<]*)</h3></figcaption>(<svg.*?</svg>)", page, re.DOTALL))
 
 

@@ -1,4 +1,4 @@
-"""`anubis risk` from the command line: learn from a history, compare, and foretell."""
+"""`anubis risk` from the command line: learn from a history, compare, and predict."""
 
 import re
 import time

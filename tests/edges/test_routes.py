@@ -1,4 +1,4 @@
-"""Forwarding tables: as tools print them, as a live fabric has them, and what they are good for."""
+"""Forwarding tables: as tools print them, as a live fabric has them, and their uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program that reads our JSON can rely on.
+"""Promises to a program that reads our JSON.
 
 `Done.lines`, by which all tests read lines, holds each against its schema; here is what the schemas
 themselves have to do.

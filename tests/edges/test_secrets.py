@@ -1,4 +1,4 @@
-"""Passwords stay unsaid, programs get no secret of ours, and what is kept is for its owner."""
+"""Passwords are never shown, programs get no secret of ours, and files are for their owner only."""
 
 from __future__ import annotations
 

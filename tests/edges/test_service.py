@@ -134,7 +134,7 @@ def test_a_gate_is_answered_at_once_and_kept_as_a_decision(visitor):
 
 
 def test_a_gate_for_a_job_is_answered_alike_by_both_doors(fleet, visitor):
-    """On a node where another job runs, as it was told, nobody passes, tested or not."""
+    """On a node on which another job runs, no gate says go, tested or not."""
     running = Job(id="7", nodes=("n2",), start=time.time() - 60, planned_s=3600)
     visitor.house.history.only().jobs.add([running])
     asked = {"nodes": ["n[1-2]"], "duration_s": 60}
@@ -748,7 +748,7 @@ def test_the_figures_count_nodes_campaigns_and_requests(fleet, visitor):
 
 
 def held_in_turn(url):
-    """Two processes' worth of locks: whoever has it first, and then the other."""
+    """Locks as of two processes: the first has it, and then the other."""
     with OpenHistory.open(url) as first, OpenHistory.open(url) as second:
         lock, rival = first.acting_lock(), second.acting_lock()
         assert lock.holder() == ""

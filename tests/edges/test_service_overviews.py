@@ -1,4 +1,4 @@
-"""Pages and documents of what takes long to find out: tickets and spares, risk, the fabric."""
+"""Pages and documents that take long to make: tickets and spares, risk, the fabric."""
 
 from __future__ import annotations
 

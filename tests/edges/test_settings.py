@@ -1,4 +1,4 @@
-"""Settings from nodes to verdicts, over several campaigns of one history, as an operator has them.
+"""Settings from nodes to verdicts, over several campaigns of one history, as for an operator.
 
 The fleet is simulated, and trouble with node_config is another driver.
 """

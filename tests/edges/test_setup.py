@@ -1,4 +1,5 @@
-"""Set-up chooses a build of torch and says what is lacking, with stand-ins for pip, uv and id."""
+"""Set-up chooses a build of torch and lists missing parts, with simple programs for pip, uv and
+id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that came from outside steers a terminal: it is written out, and JSON means the same."""
+"""No text from outside controls a terminal: it is escaped, and its JSON means the same."""
 
 from __future__ import annotations
 

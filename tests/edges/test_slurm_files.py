@@ -54,7 +54,7 @@ def slurm(folder: Path) -> Iterator[SlurmBed]:
 
 
 class Site:
-    """Who changes settings.sh and the command of Anubis."""
+    """Changes settings.sh and the command of Anubis."""
 
     def __init__(self, folder: Path, slurm: SlurmBed, desk: Desk) -> None:
         self.folder, self.slurm, self.desk = folder, slurm, desk
@@ -192,7 +192,7 @@ OUTSIDE = "xids:79 on pci:0000:3b:00 is {}, limit at most 0 (NVIDIA Xid catalog)
 
 
 class Service:
-    """Answers who measures on a node, takes events, and remembers both."""
+    """Answers which campaign measures on a node, takes events, and remembers both."""
 
     def __init__(self) -> None:
         self.holder: str | None = None
@@ -229,7 +229,7 @@ def service() -> Iterator[Service]:
         do_GET = do_POST
 
         def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
+            """It is never read."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Desk) as server:
         service.url = f"http://127.0.0.1:{server.server_port}"
@@ -241,7 +241,7 @@ def service() -> Iterator[Service]:
 
 
 class Node:
-    """Who changes health-settings.sh and has the node look at itself, as slurmd does."""
+    """Changes health-settings.sh and has the node look at itself, as slurmd does."""
 
     def __init__(self, folder: Path, service: Service, state: Path) -> None:
         self.folder, self.service, self.state = folder, service, state

@@ -1,4 +1,4 @@
-"""Nodes where somebody works are left alone."""
+"""Nodes with jobs of others are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where nodes stand is read anew only when it may have changed: the whole reading is the judge."""
+"""Track records are read anew only after a possible change, and then equal a full reading."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REPERTOIRE = SimpleNamespace(demands=[])
 
 
 class Told:
-    """A history to which something is told, some of it by clocks that are ahead."""
+    """A history with events, some of them from clocks that are ahead."""
 
     def __init__(self, history, rng, file):
         self.history = history
@@ -75,8 +75,8 @@ class Told:
         self.part.event_records.add(EventRecord(id=f"e{self.number}", at=at, event=event))
 
     def conclude(self, at):
-        """Conclude a campaign of some nodes, by either size of a benchmark that nobody can choose
-        now."""
+        """Conclude a campaign of some nodes, by either size of a benchmark that can no longer be
+        chosen."""
         nodes = self.rng.sample(NODES, self.rng.randint(1, len(NODES)))
         judgements = list(Judgement)[:3]
         ended = {node: self.rng.choice(judgements) for node in nodes}
@@ -188,7 +188,7 @@ def test_track_records_are_read_once_until_a_change_and_at_least_once_an_hour(to
 
 
 def test_after_a_campaign_only_that_one_is_read_and_all_of_them_after_an_hour(told):
-    """What is gone of an older one is missed by whoever reads it."""
+    """A part missing from an older one is missed by each reader."""
     told.conclude(told.now - HOUR_S)
     stands(told)
     told.number += 1

@@ -1,4 +1,4 @@
-"""The history keeps what it is given, in SQLite and in a real PostgreSQL alike."""
+"""The history keeps its records, in SQLite and in a real PostgreSQL alike."""
 
 from __future__ import annotations
 
@@ -1002,7 +1002,7 @@ def test_a_claim_that_was_given_back_can_be_taken_again(history: History, url: s
 
 
 class Clock:
-    """It stands until it is set."""
+    """It remains until it is set."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0

@@ -1,4 +1,4 @@
-"""The history as a file: real full and read-only disks, files that are something else."""
+"""The history as a file: real full and read-only disks, and files that are no history."""
 
 from __future__ import annotations
 

@@ -318,7 +318,7 @@ def test_a_node_that_lacks_metrics_or_all_of_them_is_unknown():
 
 
 def test_a_metric_that_few_nodes_have_is_required_of_no_other():
-    """Results of several nodes together stand on the line of the first."""
+    """Results of several nodes together are on the line of the first."""
     text = fleet(n1={"nccl-bw/allreduce_8_time": 30.0})
     _, executions = adopt(parse_results(text, "it"), "a100")
     assert all(execution.ended is Ended.MEASURED for execution in executions)

@@ -1,4 +1,4 @@
-"""Counters of Ethernet switches by SNMP and gNMI: the same ports and values, whoever wrote them."""
+"""Counters of Ethernet switches by SNMP and gNMI: the same ports and values from any vendor."""
 
 from __future__ import annotations
 

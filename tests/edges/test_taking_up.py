@@ -1,5 +1,5 @@
-"""What becomes of a keeper's tests when those who run them die, stand still or fail: each is taken
-up again once, or says why not. The tests are real processes on this machine."""
+"""Tests of the keeper whose process dies, stalls or fails: each is resumed once, or has the reason
+why not. The tests are real processes on this machine."""
 
 from __future__ import annotations
 

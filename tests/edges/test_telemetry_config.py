@@ -1,4 +1,4 @@
-"""What is watched, and where it comes from: facts of metrics, declared once."""
+"""The watched metrics and their sources: facts of metrics, declared once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telemetry from a Prometheus: a real one, back-filled; and one that answers what it should not."""
+"""Telemetry from a Prometheus: from a real one, back-filled; and from one with wrong answers."""
 
 from __future__ import annotations
 

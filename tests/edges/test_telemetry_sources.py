@@ -1,4 +1,4 @@
-"""The ring of a job, the agents on its nodes, and which jobs run where."""
+"""The ring of a job, the agents on its nodes, and the places of running jobs."""
 
 from __future__ import annotations
 

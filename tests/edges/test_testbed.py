@@ -1,4 +1,4 @@
-"""The test bed is what it says: separate hosts, real faults, nothing out, nothing left."""
+"""The test bed: separate hosts, real faults, no packet out, nothing left."""
 
 from __future__ import annotations
 
@@ -378,8 +378,7 @@ def ray_that_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def bed_to_be() -> Iterator[Bed]:
-    """A bed that is not up yet; whatever comes of it is taken away, whether the test passes or
-    not."""
+    """A bed that is not up yet; it is removed after the test in any case."""
     bed = Bed(2)
     yield bed
     bed.verb("down")

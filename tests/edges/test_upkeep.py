@@ -1,4 +1,4 @@
-"""What a keeper has left undone, as its history says."""
+"""Overdue work of a keeper, by its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Use cases without a command line: who calls one is told, gets a value, and nothing is printed."""
+"""Use cases without a command line: a caller gets remarks and a value, and nothing is printed."""
 
 from __future__ import annotations
 

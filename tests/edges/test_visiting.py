@@ -1,4 +1,4 @@
-"""What nodes lack before Ray is brought up there: asked on real hosts by ssh, and judged."""
+"""Lacks of nodes before Ray is brought up there: asked on real hosts by ssh, and judged."""
 
 from __future__ import annotations
 

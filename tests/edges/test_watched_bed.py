@@ -1,4 +1,4 @@
-"""Hosts of the test bed, watched: what their agents tell, beside what was planted."""
+"""Hosts of the test bed, watched: the reports of their agents, beside planted faults."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_the_agent_reports_the_queue_of_a_slow_link_as_tc_does() -> None:
 
 @pytest.mark.long
 def test_a_host_reports_that_its_process_stopped_and_that_it_works_again() -> None:
-    """Whom looks name then is played by scripts/studies/show-watch-live: beside other work on the
-    machine minutes of a real job are no fact that always holds."""
+    """scripts/studies/show-watch-live plays the looks that follow: beside other work on the
+    machine, minutes of a real job are no fact that always holds."""
     with Bed(2, "--no-ray", "--proc") as bed, agents(bed) as latest, TrainingJob(bed) as job:
 
         def throughput() -> float:  # asking for it takes a part of the host's processor, not this

@@ -1,4 +1,4 @@
-"""From what the nodes of a job reported to suspicions, and what becomes of these."""
+"""From the reports of a job's nodes to suspicions, and their outcomes."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ CATEGORIES = configs.watching("default").categories
 
 
 class Planted:
-    """What nodes reported, with the CPU of one falling when it is said to."""
+    """Reports of nodes, with the CPU of one falling from the given time on."""
 
     def __init__(self, telemetry):
         self.telemetry = telemetry

@@ -1,4 +1,4 @@
-"""An installed Anubis works without a checkout: the wheel carries what the command needs."""
+"""An installed Anubis works without a checkout: the wheel has all that the command needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks the service in a test, without a socket between, and what every answer has."""
+"""A client of the service in a test, without a socket between, and checks of every answer."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ SLOW_LINK = "50mbit"
 
 
 class TrainingJob:
-    """A process a host. A fault is there for as long as the block runs; who was killed is gone."""
+    """A process a host. A fault lasts as long as the block runs; a killed process stays gone."""
 
     def __init__(self, bed: Bed, *options: str) -> None:
         self.nodes = bed.nodes
@@ -132,7 +132,7 @@ class TrainingJob:
 
 @contextmanager
 def agents(bed: Bed) -> Iterator[Callable[[str], dict[str, float]]]:
-    """The agent of each host, which reads what is the host's own; gives what one told last."""
+    """The agent of each host, which reads that host's own files; gives its last report."""
     started = [_agent(bed, node) for node in bed.nodes]
     try:
         yield lambda node: _latest(bed, node)
@@ -158,7 +158,7 @@ def _latest(bed: Bed, node: str) -> dict[str, float]:
 
 def told(bed: Bed, node: str, since: float) -> tuple[list[str], list[list[float | None]]]:
     """The metrics of a host's agent and its samples since then, each behind its time. Asked on the
-    host itself, however slow its link is. Nothing where nobody answers."""
+    host itself, so a slow link does not matter. Nothing if no agent answers."""
     address = f"http://{bed.address_of(node)}:{AGENT_PORT}/samples?since={since:.3f}"
     try:
         with bed.network_of(node), build_opener(ProxyHandler({})).open(address, timeout=5) as page:
@@ -169,7 +169,7 @@ def told(bed: Bed, node: str, since: float) -> tuple[list[str], list[list[float 
 
 
 class AgentsOfBed:
-    """The product's way to agents, from where the operator sits; nothing from before this was made,
+    """The product's path to agents, from the operator's place; nothing from before this was made,
     when another job ran."""
 
     def __init__(self, bed: Bed) -> None:

@@ -14,11 +14,11 @@ Answer = int | str | tuple[int | tuple[str, str], ...]
 
 
 class Receiver:
-    """It answers as it is told to, and keeps what it has taken: a request that it answers with 200,
-    or one that it takes and does not answer (`lost`)."""
+    """It answers as it is set to, and keeps all requests: one that it answers with 200, or one that
+    it takes and does not answer (`lost`)."""
 
     def __init__(self, *answers: Answer, hear: Callable[[bytes], None] = lambda body: None) -> None:
-        """`hear`: is given each body that was taken."""
+        """`hear` gets each accepted body."""
         self.answers = list(answers)
         self.requests: list[tuple[dict[str, str], bytes]] = []  # headers and body of each
         self.taken: Counter[str] = Counter()  # by idempotency key: it knows a message again

@@ -73,7 +73,7 @@ def layout(revision: int) -> type[ctypes.Structure]:
 
 
 def metrics(revision: int = 7, **planted: int | list[int]) -> bytes:
-    """A table in which whatever is not planted is not measured: all ones."""
+    """A table in which all values except planted ones are unmeasured: all ones."""
     table = layout(revision).from_buffer_copy(b"\xff" * ctypes.sizeof(layout(revision)))
     table.size, table.format, table.content = ctypes.sizeof(table), 1, revision
     for name, value in planted.items():

@@ -45,7 +45,7 @@ MI300X = 90402
 
 
 def build_libraries(folder: Path) -> bool:
-    """The driver's, made by this machine's compiler; False where it has none."""
+    """The driver's, made by this machine's compiler; False if it has none."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     for name in LIBRARIES if compiler else ():
         named = f"-Wl,-soname,{name}"  # so that one that is loaded is found by its name
@@ -104,7 +104,7 @@ class GpuNode:
             (folder / "numa_node").write_text(str(index))
 
     def plant_hcas(self) -> None:
-        """An adapter beside each GPU, behind the same bridge; its counters stand still."""
+        """An adapter beside each GPU, behind the same bridge; its counters do not change."""
         for index in range(self.gpus):
             bridge = self.root / f"sys/devices/pci0000:{index:02x}"
             place = bridge / f"0000:{index:02x}:02.0"
@@ -151,7 +151,8 @@ def put_devices(root: Path, gpus: int) -> None:
 
 
 def put_tools(folder: Path, tools: dict[str, str]) -> None:
-    """Stand-ins, which the kernel calls by the names of the tools: so no `env` may come between."""
+    """Simple programs, which the kernel calls by the names of the tools: so no `env` may come
+    between."""
     folder.mkdir()
     for name, stand_in in tools.items():
         text = (HERE / "tools" / stand_in).read_text()

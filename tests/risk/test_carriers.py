@@ -1,4 +1,4 @@
-"""What carries a node's risk, against chances that are known by a formula."""
+"""The causes of a node's risk, against chances that are known by a formula."""
 
 from __future__ import annotations
 

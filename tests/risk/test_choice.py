@@ -1,4 +1,4 @@
-"""Which model is taken, and why the others are not: by fleets whose truth is known."""
+"""The model that is chosen, and the reasons against the others: on fleets whose truth is known."""
 
 from dataclasses import replace
 
@@ -172,7 +172,7 @@ def test_evidence_is_the_log_of_the_chance_of_the_observed_incidents():
 
 @pytest.mark.parametrize("data", [uptimes(KnownHazard(), nodes=20, seed=1), uneven(20)])
 def test_every_incident_counts_once_for_any_number_of_rows_before_it(data):
-    """An incident is known by its node and its second; after the last row nobody looked."""
+    """An incident is known by its node and its second; after the last row there was no look."""
     _, happened = coverage(data)
     ends = np.round(data.statuses.at + 3600 * data.duration_h)
     seen = {

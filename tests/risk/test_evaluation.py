@@ -1,4 +1,5 @@
-"""Which models win where the truth is known, and that no split tells what is to come."""
+"""The models that win on fleets with a known truth, and splits that leak nothing from the
+future."""
 
 from dataclasses import replace
 from operator import attrgetter

@@ -1,4 +1,4 @@
-"""What every risk model must keep, whatever it has learned."""
+"""Properties of every risk model after any training."""
 
 import dataclasses
 

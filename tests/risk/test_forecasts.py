@@ -1,4 +1,4 @@
-"""What follows from a cumulative hazard, against closed forms and numeric integration."""
+"""Chances and times from a cumulative hazard, against closed forms and numeric integration."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A saved model answers as before; whatever is not a whole one is refused in one sentence."""
+"""A saved model answers as before; an incomplete one is refused in one sentence."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Whether a model that is trained again takes the place of the one in use: by what came later."""
+"""A newly trained model replaces the one in use only if later events favour it."""
 
 from __future__ import annotations
 

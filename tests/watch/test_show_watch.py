@@ -33,7 +33,7 @@ def test_thresholds_that_no_score_exceeds_name_no_node(script):
 
 
 def test_jobs_are_counted_as_the_paper_does(script):
-    """Of four: named; nobody; somebody else; named, after somebody had been before the fault."""
+    """Four outcomes: named; none named; another named; named, after another before the fault."""
     life = script["Outcome"]
     jobs = [
         life(way="", seed=0, nodes=9, faults=1, kind="", hours=1, **seen)

@@ -1,4 +1,4 @@
-"""A saved watch model answers as before; whatever is not a whole one is refused in a sentence."""
+"""A saved watch model answers as before; an incomplete one is refused in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes 1 GB to stdout where one JSON document is expected."""
+"""Writes 1 GB to stdout instead of one JSON document."""
 
 import sys
 
