@@ -15,6 +15,9 @@ is not was seen once.
 
 from __future__ import annotations
 
+import os
+from ctypes import CDLL, byref, c_int
+from hashlib import sha256
 from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -28,6 +31,11 @@ if TYPE_CHECKING:
 
 SIZE = {"cuda": 2048, "cpu": 192}
 TERMS = {"cuda": 2048, "cpu": 192}  # of a sum: more of them would not stay exact
+# variables by which libraries choose other kernels, whose sums have another order
+STEERING = (
+    *("CUBLAS", "NVIDIA_TF32", "TORCH_BLAS", "PYTORCH_TUNABLEOP", "ROCBLAS", "HIPBLASLT"),
+    *("ATEN_CPU", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_"),
+)
 
 BENCHMARK = contract.Benchmark(
     name="sdc_screen",
@@ -97,13 +105,37 @@ def measure(
 
 
 def describe(device: torch.device, n: int) -> str:
-    """Name whatever decides which bits are right: GPUs of one kind, software and size agree."""
+    """Name whatever decides which kernels run, and so which bits are right: a device with other
+    words is no witness."""
     import torch
 
-    is_gpu = device.type == "cuda"
-    kind = torch.cuda.get_device_name(device) if is_gpu else contract.environment()["cpu"]
-    toolkit = f", CUDA {torch.version.cuda}" if torch.version.cuda else ""
-    return f"{kind}, torch {torch.__version__}{toolkit}, {n} x {n}"
+    words = [f"torch {torch.__version__}"]
+    if device.type == "cuda":
+        gpu = torch.cuda.get_device_properties(device)
+        words = [f"{gpu.name} with {gpu.multi_processor_count} processors", *words]
+        cuda = torch.version.cuda
+        words += [
+            f"CUDA {cuda}, cuBLAS {cublas_version(cuda)}" if cuda else f"HIP {torch.version.hip}"
+        ]
+    else:
+        build = sha256(torch.__config__.show().encode()).hexdigest()[:8]
+        words = [contract.environment()["cpu"], *words, f"build {build}"]
+        words += [torch.backends.cpu.get_cpu_capability(), f"{torch.get_num_threads()} threads"]
+    steered = (f"{name}={text}" for name, text in os.environ.items() if name.startswith(STEERING))
+    return ", ".join([*words, *sorted(steered), f"{n} x {n}"])
+
+
+def cublas_version(cuda: str) -> str:
+    """Return the version of the library that this process has loaded: torch does not name it, and
+    an image may bring another one than torch's build."""
+    try:
+        ask = CDLL(f"libcublas.so.{cuda.partition('.')[0]}").cublasGetProperty
+    except (OSError, AttributeError):
+        return "unknown"
+    numbers = [c_int() for _ in range(3)]  # major, minor, patch
+    for kind, number in enumerate(numbers):
+        ask(kind, byref(number))
+    return ".".join(str(number.value) for number in numbers)
 
 
 def screen(
@@ -116,11 +148,13 @@ def screen(
     ledger = Ledger()
     screened = operations_on(device, operations, n, terms, ledger.left_out)
     start_together()
-    end = perf_counter() + seconds
+    begun = perf_counter()
+    end = begun + seconds
     for turn in count():
         for operation in screened:
             operation.screen(turn, ledger)
         if perf_counter() >= end:
+            ledger.seconds = perf_counter() - begun
             return ledger
     raise AssertionError("turns never end")
 
@@ -139,15 +173,20 @@ def show(report: contract.Report, device: str, ledger: Ledger) -> None:
     ):
         if table:
             report.notes.setdefault(fact, {})[device] = dict(table)
+    report.notes.setdefault("screened_s", {})[device] = round(ledger.seconds, 1)
 
 
 def compare_siblings(report: contract.Report, **_: contract.Value) -> None:
-    """Compare the GPUs of a node, which computed the same numbers."""
-    digests = report.notes.get("digests", {})
-    names = dict.fromkeys(name for by_name in digests.values() for name in by_name)
-    for name in names if len(digests) > 1 else ():
-        of_devices = {device: by[name] for device, by in digests.items() if name in by}
+    """Compare the GPUs of a node that are alike: they computed the same numbers."""
+    kinds = report.notes.get("computed_by", {})
+    answers: dict[tuple[str, str], dict[str, str]] = {}
+    for device, by_name in report.notes.get("digests", {}).items():
+        for name, digest in by_name.items():
+            answers.setdefault((name, kinds.get(device, "")), {})[device] = digest
+    for (name, _kind), of_devices in answers.items():
         odd, is_known = find_odd(of_devices)
+        if len(of_devices) < 2:
+            continue
         if not is_known:
             report.notes.setdefault("siblings_without_majority", {})[name] = of_devices
             continue

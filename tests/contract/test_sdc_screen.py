@@ -141,15 +141,44 @@ def test_a_nan_and_a_negative_zero_are_wrong_bits():
 # --- siblings ------------------------------------------------------------------------------
 
 
-def agreements(*digests: str) -> dict[str, float]:
+def agreements(*digests: str, kinds: str = "") -> dict[str, float]:
     report = contract.Report(frozenset({"agreement"}))
     report.notes["digests"] = {f"cuda:{i}": {"fp32/nn": d} for i, d in enumerate(digests)}
+    report.notes["computed_by"] = {f"cuda:{i}": kind for i, kind in enumerate(kinds)}
     sdc_screen.compare_siblings(report)
     return {series["device"]: series["samples"][0] for series in report.series}
 
 
 def test_the_gpu_that_differs_from_most_is_wrong():
     assert agreements("a", "a", "b", "a") == {"cuda:0": 1, "cuda:1": 1, "cuda:2": 0.5, "cuda:3": 1}
+
+
+def test_gpus_of_two_kinds_are_no_siblings():
+    assert agreements("a", "a", "b", kinds="XXY") == {"cuda:0": 1, "cuda:1": 1}
+
+
+def test_whatever_makes_a_library_choose_other_kernels_is_named_beside_the_digests(monkeypatch):
+    usual = sdc_screen.describe(CPU, N)
+    for name in ("MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "CUBLAS_WORKSPACE_CONFIG"):
+        monkeypatch.setenv(name, "AVX2")
+        assert f"{name}=AVX2" in sdc_screen.describe(CPU, N) != usual
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    assert "77 threads" in sdc_screen.describe(CPU, N)
+    assert sdc_screen.cublas_version("0.1") == "unknown"
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_every_host_draws_the_same_full_mantissas_by_whole_numbers(kind):
+    drawn = kit.screening.full_mantissas((3, 5), kind, 1, torch.Generator().manual_seed(9))
+    generator, bound = torch.Generator().manual_seed(9), 1 << 51
+    first, second = (torch.randint(-bound, bound, (3, 5), generator=generator) for _ in range(2))
+    expected = [
+        (a + b) / bound
+        for a, b in zip(first.view(-1).tolist(), second.view(-1).tolist(), strict=True)
+    ]
+    rounded = torch.tensor(expected, dtype=torch.float64).to(kind)
+    assert torch.equal(bits(drawn), bits(rounded.view(3, 5)) | 3)
 
 
 @pytest.mark.parametrize("digests", [("a",), ("a", "b"), ("a", "b", "c"), ("a", "a", "b", "b")])

@@ -4,6 +4,9 @@ GPUs of a kind give the same bits for the same numbers, so a digest that most of
 A wrong digest has two suspects: the GPU, and the place that fed it: processors and memory of the
 host. A GPU that is wrong at two places takes its fault along, so it is the GPU. If most GPUs that a
 place fed were wrong there, it is the place. What fits both or neither stays open: swap, or repeat.
+
+Faults of GPUs do not agree with each other. If most GPUs of a node, or its only one, have the same
+digest and none has the right one, other libraries or the host explain it: these are not accused.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from anubis.core.judge.verdicts import spelled_code
 from anubis.core.records import Ended, Execution, Judgement, Verdict, Workload
 
 FEWEST = 3  # GPUs of a kind: of two that differ, it is unknown which is right
+DOUBT = 0.05  # the chance at which what still comes and goes may be missed
 METRIC = "digest"
 SEEN_ONCE, NO_MAJORITY = "SEEN-ONCE", "NO-MAJORITY"
 
@@ -102,6 +106,28 @@ def _majority(of_gpus: Mapping[tuple[str, str], Counter[str]]) -> str | None:
     return digest if len(of_gpus) >= FEWEST and 2 * votes > len(of_gpus) else None
 
 
+def explained_digests(
+    answers: Iterable[Answers], right: Mapping[str, str | None]
+) -> dict[tuple[str, str], str]:
+    """The digest that most GPUs of a node usually have and none of the right ones, by node and
+    question: one of its GPUs that is right shows that the node has the libraries of the others."""
+    of_nodes: defaultdict[tuple[str, str], defaultdict[str, Counter[str]]] = defaultdict(
+        lambda: defaultdict(Counter)
+    )
+    for each_run in answers:
+        node, gpu = each_run.gpu_run[:2]
+        for question, digest in each_run.digests.items():
+            if right.get(question) is not None:
+                of_nodes[node, question][gpu][digest] += 1
+    explained = {}
+    for (node, question), of_gpus in of_nodes.items():
+        usual = Counter(map(_usual, of_gpus.values()))
+        (digest, votes), *_ = usual.most_common(1)
+        if digest and 2 * votes > usual.total() and right[question] not in usual:
+            explained[node, question] = digest
+    return explained
+
+
 def _usual(digests: Counter[str]) -> str:
     """The most frequent answer of one GPU; empty if two are equally frequent."""
     (digest, count), *next_ones = digests.most_common(2)
@@ -132,9 +158,14 @@ def find_culprits(met: Iterable[GpuRun], wrong: Iterable[GpuRun]) -> list[Culpri
 
 
 def runs_to_see_again(seen: int, runs: int) -> int:
-    """The number of runs that show with 95 % again what was seen in some of these (the rule of
-    three)."""
-    return math.ceil(3 * runs / seen)
+    """The number of runs that show with 95 % again what was seen in some of these.
+
+    If it is as frequent as before, all of it falls into the first n of n + m runs with the chance
+    (n / (n + m)) ** seen. The rule of three (3 n / seen) would take its frequency for known: of
+    what was seen once it asks a sixth of the runs.
+    """
+    more: float = runs * (DOUBT ** (-1 / seen) - 1)
+    return math.ceil(round(more, 6))
 
 
 # --- verdicts --------------------------------------------------------------------------------
@@ -144,22 +175,28 @@ def judge_odd_numbers(executions: Iterable[Execution]) -> list[Verdict]:
     """A verdict on each node at which wrong numbers lead, and on those without a majority."""
     answers = answers_of(executions)
     right = right_digests(answers)
+    explained = explained_digests(answers, right)
     of_gpu_run = {each_run.gpu_run: each_run for each_run in answers}
     wrong = {
         gpu_run: names
         for gpu_run, each_run in of_gpu_run.items()
-        if (names := _wrong_operations(each_run, right))
+        if (names := _wrong_operations(each_run, right, explained))
     }
     culprits = find_culprits(of_gpu_run, wrong)
     verdicts = [_verdict_on(culprit, of_gpu_run, wrong) for culprit in culprits]
-    return [*verdicts, *_judge_undecided(answers, right)]
+    return [*verdicts, *_judge_undecided(answers, right, explained)]
 
 
-def _wrong_operations(answers: Answers, right: Mapping[str, str | None]) -> list[str]:
+def _wrong_operations(
+    answers: Answers,
+    right: Mapping[str, str | None],
+    explained: Mapping[tuple[str, str], str],
+) -> list[str]:
     return [
         question.rpartition(": ")[2]
         for question, digest in answers.digests.items()
-        if right.get(question, digest) not in (digest, None)
+        if explained.get((answers.gpu_run.node, question), right.get(question, digest))
+        not in (digest, None)
     ]
 
 
@@ -223,25 +260,41 @@ def _quantity(number: int, noun: str) -> str:
 
 
 def _judge_undecided(
-    answers: Sequence[Answers], right: Mapping[str, str | None]
+    answers: Sequence[Answers],
+    right: Mapping[str, str | None],
+    explained: Mapping[tuple[str, str], str],
 ) -> Iterator[Verdict]:
-    """Yield a verdict for each node with an operation of which no digest has a majority."""
+    """Yield a verdict for each node with an operation of which no digest has a majority, and for
+    each whose GPUs agree on another digest than most."""
     workloads = {each_run.gpu_run.node: each_run.workload for each_run in answers}
-    open_at = defaultdict(set)
+    open_at, others_at = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     for each_run in answers:
         for question in each_run.digests:
             if question in right and right[question] is None:
                 open_at[each_run.gpu_run.node].add(question.rpartition(": ")[2])
+    for node, question in explained:
+        others_at[node].add(question.rpartition(": ")[2])
     for node, operations in open_at.items():
-        yield Verdict(
-            participants=(node,),
-            benchmark=workloads[node].benchmark,
-            parameters=workloads[node].parameters,
-            metric=METRIC,
-            device="node",
-            judgement=Judgement.UNKNOWN,
-            code=NO_MAJORITY,
-            reason=f"GPUs differ in {_quantity(len(operations), 'operation')}, and most have no "
-            "digest in common: it is unknown which are right",
-            cause="GPUs that differ without a majority",
+        counted = _quantity(len(operations), "operation")
+        reason = f"GPUs differ in {counted}, and most have no digest in common: it is unknown which"
+        yield _undecided(node, workloads[node], f"{reason} are right")
+    for node, operations in others_at.items():
+        counted = _quantity(len(operations), "operation")
+        reason = f"its GPUs agree, and differ from most in {counted}: compare its libraries and"
+        yield _undecided(
+            node, workloads[node], f"{reason} settings with theirs, then test its host"
         )
+
+
+def _undecided(node: str, workload: Workload, reason: str) -> Verdict:
+    return Verdict(
+        participants=(node,),
+        benchmark=workload.benchmark,
+        parameters=workload.parameters,
+        metric=METRIC,
+        device="node",
+        judgement=Judgement.UNKNOWN,
+        code=NO_MAJORITY,
+        reason=reason,
+        cause="GPUs that differ without a majority",
+    )
