@@ -42,7 +42,7 @@ sys.exit(code)
 """
 
 
-_begun: list[subprocess.Popen[str] | Started] = []  # which outlive whoever began them
+_begun: list[subprocess.Popen[str] | Started] = []  # which outlive their caller
 
 
 def common_folder(factory: pytest.TempPathFactory, name: str) -> Path:

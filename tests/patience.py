@@ -1,9 +1,5 @@
 """The limit of all waits: until a fact is true. A busy machine is slow, and only a hang fails. The
-one limit is long, and costs nothing if all is well. tests/test_pace.py allows no shorter one.
-
-The one limit is long, and costs nothing where all is well. tests/test_pace.py lets nobody choose
-a shorter one.
-"""
+one limit is long, and costs nothing if all is well. tests/test_pace.py allows no shorter one."""
 
 from __future__ import annotations
 

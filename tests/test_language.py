@@ -1,4 +1,4 @@
-"""Plain English where a reader of the code looks first: names of functions and their docstrings."""
+"""Plain English in the places that a reader sees first: names, docstrings, and tests."""
 
 from __future__ import annotations
 
@@ -62,6 +62,33 @@ ODD = re.compile(
     r"|\b(node|rank|program|device|host|link|process|campaign|test|GPU|NIC|switch)s? who\b",
     re.IGNORECASE,
 )
+
+
+# Words that make a riddle of the name of a test, and what to write instead: subject, verb, object.
+RIDDLES = {
+    "nobody|nobodys": "no node, no rank, no part",
+    "anybody|somebody|everybody|anyone|someone|everyone": "the thing itself, or a person",
+    "who|whom|whoever|what|whatever|whichever": "the thing itself, as the subject",
+    "where|wherever": "if",
+    "however": "any, even if",
+    "(is|are|was|were|be)_(told|said|heard)(?!_(apart|from))": "is reported, is stated",
+}
+RIDDLE = re.compile("|".join(f"(?<=_)({words})(?=_|$)" for words in RIDDLES))
+TURNED_ROUND = re.compile(r"test_(of|it|its|how|why)_")  # the subject comes late, or is not named
+TEST_NAME = re.compile(r"\bdef (test_\w+)")
+# docstrings and comments
+EXPLAINED = re.compile(r'^\s*r?"""(.*?)"""|(?:^| ) *# (.*?)$', re.DOTALL | re.MULTILINE)
+PERSONS = re.compile(r"\b(nobody|anybody|somebody|everybody|whoever)\b(?!\")", re.IGNORECASE)
+
+
+def is_riddle(name: str) -> bool:
+    return bool(TURNED_ROUND.match(name) or RIDDLE.search(name))
+
+
+def persons(source: str) -> list[str]:
+    """Docstrings and comments in which things are persons."""
+    explained = (one or other for one, other in EXPLAINED.findall(source))
+    return [text for text in explained if PERSONS.search(text)]
 
 
 def texts() -> Iterator[Path]:
@@ -161,6 +188,39 @@ def test_things_are_no_persons():
     assert ODD.search("the rule blames nobody")
     odd = {file: ODD.findall(file.read_text(errors="replace")) for file in texts()}
     assert not {str(file.relative_to(ROOT)): found for file, found in odd.items() if found}
+
+
+def test_names_of_tests_have_a_subject_and_their_docstrings_no_persons_for_things():
+    tests = {
+        str(file.relative_to(ROOT)): file.read_text() for file in (ROOT / "tests").rglob("*.py")
+    }
+    named = {file: [*filter(is_riddle, TEST_NAME.findall(text))] for file, text in tests.items()}
+    assert not {file: names for file, names in named.items() if names}, f"write: {RIDDLES}"
+    tests.pop("tests/test_language.py")  # which has examples
+    odd = {file: persons(text) for file, text in tests.items()}
+    assert not {file: found for file, found in odd.items() if found}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_a_time_out_on_all_ranks_blames_nobody",
+        "test_what_did_not_help_is_not_tried_again",
+        "test_where_routes_are_known_pairs_cross_the_link",
+        "test_of_two_processes_one_sends",
+        "test_a_missing_right_is_told_with_its_file",
+    ],
+)
+def test_a_riddle_in_the_name_of_a_test_is_seen(name):
+    assert is_riddle(name)
+    assert not is_riddle("test_two_nodes_whose_flows_are_alike_cannot_be_told_apart")
+
+
+def test_a_person_for_a_thing_in_an_explanation_is_seen():
+    source = (
+        'def f():\n    """Nobody answers."""\n    x = "nobody"  # whoever asks\n    g()  # well\n'
+    )
+    assert persons(source) == ["Nobody answers.", "whoever asks"]
 
 
 @pytest.mark.parametrize("docstring", ["What it is.", "of a node", "Whether n1 runs", "By name."])

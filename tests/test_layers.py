@@ -157,7 +157,7 @@ def test_heavy_packages_are_imported_only_in_their_rooms():
             assert home is None or where.startswith(home), f"{where} imports {module}"
 
 
-# what belongs to whoever has a terminal and owns the process: the command line
+# allowed only to the owner of a terminal and a process: the command line
 OF_THE_PROCESS = {"print", "input", "SystemExit", "exit", "sys.exit", "os._exit"}
 OF_THE_PROCESS |= {"sys.argv", "sys.stdin", "sys.stdout", "sys.stderr", "signal.signal"}
 ON_NODES = {  # processes of their own, or of Ray's, on a node

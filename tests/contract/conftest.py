@@ -151,10 +151,7 @@ def gpu_node(tmp_path: Path, nvml_library: Path) -> Callable[[int], node.GpuNode
 
 class SharedMemory:
     """A /dev/shm of its own for the programs of a test, without the memory of other programs. If
-    the user may not mount one, tests of what is left are skipped.
-
-    Where the user may not mount one, whoever asks what is left is skipped.
-    """
+    the user may not mount one, tests of what is left are skipped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

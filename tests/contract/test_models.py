@@ -123,7 +123,7 @@ def test_bert_looks_both_ways_and_needs_the_whole_square():
 def test_an_lstm_needs_its_matrices_at_every_vector():
     widths = [(256, 1024), *[(1024, 1024)] * 7]
     matrices = sum(4 * 1024 * (inside + own) for inside, own in widths)
-    truth = 6 * 512 * matrices - 2 * 512 * 4 * 1024 * 256  # nobody asks for the inputs' gradient
+    truth = 6 * 512 * matrices - 2 * 512 * 4 * 1024 * 256  # the inputs need no gradient
     # the first state is zero, so torch need not multiply by it backward; the head is small
     assert operations(model("lstm", "published"), 2) == pytest.approx(truth, rel=3e-3)
 

@@ -643,7 +643,7 @@ def test_a_full_disk_is_a_defect(machine, look, defects, full_disk):
 
 def test_the_free_share_is_that_of_users_without_root():
     found = Findings()
-    # 100 blocks, 30 free of which 10 for anybody; 50 files, 20 free, 5 for anybody
+    # 100 blocks, 30 free of which 10 for any user; 50 files, 20 free, 5 for any user
     space = os.statvfs_result((4096, 4096, 100, 30, 10, 50, 20, 5, 0, 255))
     kit.health.host_facts.free_space(found, "/", space)
     assert found.samples == {

@@ -31,9 +31,9 @@ def test_a_silent_one_leaves_after_as_long_again_as_the_first_took(first_after_s
     assert meeting.to_start(end) == {"a", "b"}
     assert meeting.left == {"c": f"silent {patience_s:.0f} s after the first was ready"}
     meeting.note_ready("a", end + 1)
-    meeting.note_ready("b", end + 2)  # nobody waits for the silent one any more
+    meeting.note_ready("b", end + 2)  # no one waits for the silent node any more
     assert meeting.to_start(end + 2) == {"a", "b"}
-    meeting.note_ready("c", end + 3)  # and it waits for nobody
+    meeting.note_ready("c", end + 3)  # and it does not wait
     assert meeting.to_start(end + 3) == {"c"}
 
 

@@ -243,7 +243,7 @@ def test_a_loss_that_is_no_number_counts_as_wrong_and_is_not_reported():
 def test_weights_that_differ_from_those_of_most_ranks_are_dissent():
     assert dissenters([(1,), (1,), (1,)]) == [False] * 3
     assert dissenters([(1,), (2,), (1,)]) == [False, True, False]
-    assert dissenters([(1,), (2,)]) == [True, True]  # who of two is right, nobody can say
+    assert dissenters([(1,), (2,)]) == [True, True]  # which of two is right is unknown
     assert dissenters([(1,)]) == [False]
 
 

@@ -1,8 +1,8 @@
 """Saboteurs of a keeper: random lives of a small fleet, in which events come late, twice, in any
 order or not at all, orders are not obeyed, incidents open and close, people meddle, clocks jump.
 
-`Book` says what must hold after each event. It knows what was told and which orders were given, and
-reads nothing of the keeper but what the keeper shows to people.
+`Book` has the rules that must hold after each event. It knows all events and orders, and reads only
+the parts of the keeper that people see.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Book:
         self.accepted = dict.fromkeys(SCOPES, 0)
         self.out_at_close = {}  # before what was told later: at, scope
         self.waiting = set()  # scopes of which a person was asked
-        self.may_wait = set()  # the same and jobs of which nobody can say whether they are over
+        self.may_wait = set()  # the same, and jobs whose end is unknown
 
     # --- what is told ---
 

@@ -181,7 +181,7 @@ def test_a_bad_uplink_is_named_beside_nodes_that_are_all_healthy():
     view, _ = accepted(TREE, [fault])
     (verdict,) = view.assessment.parts
     assert fault.part in verdict.parts
-    assert len(verdict.parts) <= 2  # nobody knows which of both uplinks a flow took
+    assert len(verdict.parts) <= 2  # which of both uplinks a flow took is unknown
     assert view.headline.startswith(f"defective: {verdict.subject} · nodes: 12 healthy")
     assert any("fell short in meet as well" in line for line in verdict.evidence)
 

@@ -348,7 +348,7 @@ def test_a_node_that_is_absent_takes_no_part():
     assert {launch.step.participants[0] for launch in world.launched} == {"n1", "n2"}
 
 
-# --- whose fault is it that nobody answers? ------------------------------------------------
+# --- no answer: the node or the driver? ----------------------------------------------------
 
 
 def test_a_driver_that_was_suspended_past_every_limit_loses_no_node():

@@ -62,7 +62,7 @@ def test_findings_until_the_node_is_healthy_again_are_one_defect():
         (110, 112, "net"),  # ten hours after
         (10, 90, "net"),  # it ended ten hours before
         (10, 60, ""),
-        (70, None, ""),  # nobody knows how long it went on
+        (70, None, ""),  # of unknown length
         (130, None, ""),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_setting_that_one_node_could_not_read_and_others_could_is_unknown():
     assert (verdict.judgement, verdict.code) == (Judgement.UNKNOWN, "UNREAD")
     assert 'could not be read: NVML does not answer; it is "a" on 3 of 3' in verdict.reason
     assert found["n9", "kernel", "node"].judgement is Judgement.HEALTHY
-    # where nobody could read it, it is nobody's fault
+    # if no node could read it, no node is at fault
     assert named([node(f"n{i}", unread={"bios": "no"}, kernel="6.8") for i in range(4)]) == {}
 
 

@@ -154,7 +154,7 @@ def test_many_that_are_alike_and_worse_may_share_a_cause_and_stay_defective():
         (300, 24, 1),  # too small a share
         (16, 8, 2),
         (12, 6, 1),  # too few to tell
-        (50, 50, 1),  # half of them: nobody can tell which half is well
+        (50, 50, 1),  # half of them: which half is well is unknown
     ],
 )
 def test_a_kind_has_its_share_of_the_nodes_and_is_the_smaller_one(slower, faster, kinds):

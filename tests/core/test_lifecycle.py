@@ -466,7 +466,7 @@ def test_an_answer_that_any_test_left_open_is_owed_until_a_later_test_gives_it(c
 def test_the_history_opens_and_closes_debts_of_answers(cluster):
     cluster.hear(Waited(at=cluster.later(), owes=frozenset({"n0"})))
     assert cluster.keeper.lives["n0"].owes(Debt.ANSWER)
-    cluster.tick()  # nobody looked
+    cluster.tick()  # without a look
     assert cluster.keeper.lives["n0"].owes(Debt.ANSWER)
     cluster.hear(Waited(at=cluster.later(), owes=frozenset()))
     assert not cluster.keeper.lives["n0"].owed

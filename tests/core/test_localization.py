@@ -902,7 +902,7 @@ def test_sprayed_flows_blame_all_links_of_their_paths_alike_and_never_another_on
         assert max(cause.chances) < 0.9
 
 
-# --- nodes on no switch anybody knows of: a topology of one --------------------------------------
+# --- nodes on an unknown switch: a topology of one ------------------------------------------------
 
 
 def test_leaves_that_are_not_joined_by_any_cable_are_searched_apart():

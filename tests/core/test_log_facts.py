@@ -123,7 +123,7 @@ def test_the_rank_that_raised_first_is_named_and_not_those_that_lost_it():
 
 
 @pytest.mark.parametrize(("ranks", "is_shared"), [(8, True), (7, False)])
-def test_an_error_of_nine_of_ten_ranks_is_nobodys(ranks, is_shared):
+def test_an_error_of_nine_tenths_of_the_ranks_is_shared_and_names_none(ranks, is_shared):
     evidence = evidence_of(*[raised(rank) for rank in range(ranks)])
     assert bool(facts_of(evidence, FactKind.SAME_ERROR)) is is_shared
     assert not named(evidence)

@@ -227,7 +227,7 @@ def worked_example() -> Past:
         (4.0, 0.0, 2.0, 1.5, 2, 1.25, 4.0, 2.0),  # back this instant
         (5.5, 1.5, 3.5, 3.0, 2, 1.25, 0.5, 3.5),
         (8.0, 1.0, 5.0, 2.0, 3, 2.0, 3.0, 2.0),
-        (10.0, 0.0, 6.0, 1.0, 4, 2.25, 5.0, 4.0),  # down, for nobody knows how long
+        (10.0, 0.0, 6.0, 1.0, 4, 2.25, 5.0, 4.0),  # down, for an unknown time
     ],
 )
 def test_the_status_of_a_node_hour_by_hour(
@@ -335,7 +335,7 @@ def test_a_node_of_a_bad_rack_is_known_by_the_others_of_it_before_anything_happe
     assert rates[1] < rates[0]  # its own incidents tell nothing of its rack
     assert rates[2] < 0.2
     assert rates[3] > 1.5  # it was never watched, and its rack is known
-    assert rates[4:] == [1.0, 1.0]  # of a rack, and of a node, that nobody has met
+    assert rates[4:] == [1.0, 1.0]  # of an unknown rack, and of an unknown node
     before = logbook.statuses(Instants.now(("n0", "n9"), 50 * HOUR_S), ("rack_rate",))
     assert before.values[:, 0].tolist() == [1.0, 1.0]
 

@@ -29,7 +29,7 @@ def flat(pairs):
     return [name for pair in pairs for name in pair]
 
 
-# --- everybody meets everybody ---------------------------------------------------------------
+# --- all pairs -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [*range(12), 33, 64])
@@ -386,7 +386,7 @@ def test_coverage_of_all_pairs_at_once_equals_that_of_pairs_one_by_one():
 
 def test_an_uplink_that_no_pair_can_use_is_named():
     fabric = FatTree(nodes=12, nodes_per_leaf=4, leaves_per_pod=3, spines=2).fabric()
-    rounds = quick_rounds(fabric, fabric.nodes[:8])  # nobody of the third leaf takes part
+    rounds = quick_rounds(fabric, fabric.nodes[:8])  # no node of the third leaf takes part
     found = coverage(fabric, rounds)
     assert {link.a for link in found.untested_links} == {"leaf-0-2"}
     assert found.untested_switches == ("leaf-0-2",)

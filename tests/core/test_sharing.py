@@ -372,7 +372,7 @@ def test_a_slow_pair_is_excused_only_if_cables_are_shared_by_chance():
         return CableUse(fabric).is_shared_by_chance(PairTest(a, b))
 
     assert not excused(TREE, "node00001", "node00002")
-    assert not excused(TREE, "node00001", "node00128")  # nobody else was let on its leaves
+    assert not excused(TREE, "node00001", "node00128")  # no other pair was let on its leaves
     assert not excused(PODS, "node00001", "node00017")
     assert excused(PODS, "node00001", "node00512")
 

@@ -22,7 +22,7 @@ def asks(version="1", **parameters):
         (asks(samples=20, size=8), asks(samples=20, size=8), True),
         (asks(samples=30, size=8), asks(samples=20, size=8), True),
         (asks(samples=10, size=8), asks(samples=20, size=8), False),
-        (asks(samples=30, size=9), asks(samples=20, size=8), False),  # nobody said that of sizes
+        (asks(samples=30, size=9), asks(samples=20, size=8), False),  # not declared for sizes
         (asks(models="bert,gpt"), asks(models="gpt"), True),
         (asks(models="gpt"), asks(models="bert,gpt"), False),
         (asks(models="bert"), asks(models="gpt"), False),

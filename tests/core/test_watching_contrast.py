@@ -14,7 +14,7 @@ from anubis.core.watch.findings import Sign
 from anubis.core.watch.telemetry import Side, Span
 from anubis.core.watch.watch_settings import WatchSettings
 
-BLIND = StandIn(threshold=1e9)  # a model by which nobody ever stands out
+BLIND = StandIn(threshold=1e9)  # a model with which no node ever differs
 
 
 def named(telemetry, **settings):

@@ -157,7 +157,7 @@ def test_a_node_that_left_its_orchestrator_is_known_from_the_keeper(dumps: Path,
     view, _ = diagnose_and_tell(request(dumps, at=NOW - 600), caller)
     assert view.evidence.unreachable == {"n1": NOW - 900}
     assert Collector.REACH in view.evidence.collectors
-    view, _ = diagnose_and_tell(request(dumps), caller)  # since then nobody has looked
+    view, _ = diagnose_and_tell(request(dumps), caller)  # without a look since then
     assert Collector.REACH not in view.evidence.collectors
 
 

@@ -1,7 +1,7 @@
 """Without some collectors the answer only becomes weaker, and states it.
 
 Each story is a made job whose truth was decided first. All collectors brought something; then every
-subset of them is switched off. Nobody is named whom the story does not hold at fault, or odd.
+subset of them is switched off. Only a rank that the story calls guilty or odd may be named.
 """
 
 from __future__ import annotations

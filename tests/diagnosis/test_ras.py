@@ -53,7 +53,7 @@ def test_a_job_that_moves_is_no_hang():
     evidence = read(ras_text(launched={6: 649}), ras_text(launched={6: 659}, most=660))
     assert told(evidence) == []
     assert "launched more" in evidence.gaps[Collector.PROGRESS]
-    assert evidence.progress == ()  # nobody knows when
+    assert evidence.progress == ()  # at an unknown time
     first = ras_json([("c1", counts(10, {2: 9}))])
     assert told(read(first, ras_json([("c1", counts(11, {2: 9}))], taken=LATER))) == []
     assert told(read(first, ras_json([("c1", counts(10, {2: 9}))], taken=LATER))) == [("absent", 2)]

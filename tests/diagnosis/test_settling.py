@@ -15,7 +15,7 @@ ALL = frozenset(Collector)
 @pytest.mark.parametrize(
     ("trouble", "cause", "missing", "is_named", "wanted"),
     [
-        # it hangs and nobody knows where its programs are
+        # it hangs, and the places of its programs are unknown
         (JobTrouble.HUNG, FactKind.STANDSTILL, {Collector.STACKS}, False, Collector.STACKS),
         (JobTrouble.HUNG, FactKind.STANDSTILL, {Collector.CALLS}, False, Collector.CALLS),
         # a rank is absent: its stack shows what it does instead, then its kernel log why

@@ -108,7 +108,7 @@ def server(programs: Path, folder: Path) -> Iterator[Server]:
     store += [f"--advertise-client-urls=http://127.0.0.1:{etcd}"]
     store += [f"--listen-peer-urls=http://127.0.0.1:{peers}"]
     api = [str(programs / "kube-apiserver"), f"--etcd-servers=http://127.0.0.1:{etcd}"]
-    api += ["--advertise-address=192.0.2.1"]  # of nobody: or it looks for a default route
+    api += ["--advertise-address=192.0.2.1"]  # unused: else it looks for a default route
     api += ["--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={certificates}"]
     api += ["--authorization-mode=RBAC", f"--token-auth-file={folder / 'tokens.csv'}"]
     api += ["--service-account-issuer=https://anubis.test", "--endpoint-reconciler-type=none"]

@@ -1,7 +1,7 @@
 """In place of kubelets: runs the command of each pod that is bound to a node. It asserts nothing.
 
-The command runs on a host of the node's name, and the API server is told what became of it. Images,
-volumes and limits are not looked at.
+The command runs on a host of the node's name, and its end is written to the API server. Images,
+volumes and limits are ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FakeKubelet:
         while not self._is_over.wait(EVERY_S):
             try:
                 self._turn()
-            except Exception as trouble:  # whoever writes in between; the next turn looks again
+            except Exception as trouble:  # a write in between; the next turn looks again
                 self.troubles.append(repr(trouble))
 
     def _turn(self) -> None:

@@ -1,4 +1,4 @@
-"""The life of one node, step by step, whoever owns the nodes. It asserts nothing.
+"""The life of one node, step by step, under any owner of the nodes. It asserts nothing.
 
 The steps are here once: `scripts/studies/show-life` plays them on hosts under real owners,
 test_life.py on stand-ins. They know an operator's own hand on the nodes and the keeper's turns,

@@ -162,7 +162,7 @@ class Life:
     def do_wait(self, some):
         self.site.later(self.draw.choice([10.0, SETTLED_S, 86_400.0]))
 
-    # --- what everybody says --------------------------------------------------------------
+    # --- the answers of all doors ----------------------------------------------------------
 
     def swept(self):
         """Nodes that a sweep would test."""

@@ -34,7 +34,7 @@ WITHIN_S = 30.0  # from the moment a node falls silent to its being called lost
 
 FOUR = "node[1-4]"
 CLUSTER = "{executor: ray, parallel_nodes: 1}"  # two cores serve all hosts: one at a time
-# the cores are shared with whoever else uses the machine, so only what is far off is a defect
+# the cores are shared with other users of the machine, so only what is far off is a defect
 POLICY = "{alpha: 0.4, distance: {tail: 0.5}}"
 COMPUTE = """
 summary: one thread of compute alone

@@ -297,7 +297,7 @@ def test_odd_lines_are_imported_and_reported() -> None:
         )
     )
     assert [one.end for one in found.incidents][-2:] == [utc("2027-03-06"), None]
-    assert {watch.until for watch in found.watches} == {NOW}  # and nobody has watched the future
+    assert {watch.until for watch in found.watches} == {NOW}  # the future was not watched
     assert found.incidents[-2].category == "unspecified"
     assert {note.text: note.where for note in found.remarks} == {
         "the node was down already: the time counts once": ("line 3", "line 4"),

@@ -946,7 +946,7 @@ def test_a_suspicion_that_a_test_confirms_drains_the_node_and_gains_its_source_c
     site.keep(**ACT)
     site.tell(RepairDone(nodes=(site.bad,)))
     assert states(site.keep(**ACT))[site.bad] is State.IN_SERVICE
-    assert site.describe(slow_share=0.125) == mended  # it goes bad again, and nobody was told
+    assert site.describe(slow_share=0.125) == mended  # it goes bad again, without a report
     suspect(site, "first", replace(raised(), nodes=(site.bad,)))
     assert states(site.keep(**ACT))[site.bad] is State.OUT
     assert site.drained == {site.bad}

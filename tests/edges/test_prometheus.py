@@ -33,7 +33,7 @@ TARGETS = [
 ]
 MAY_BE_EMPTY = {  # where there is nothing, and no zero to be shown for it
     "campaigns that are not over",  # of one that is there the next test would hear
-    "nodes were last seen",  # nobody owns these
+    "nodes were last seen",  # these have no owner
     "the oldest suspect waits",
 }
 needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not there")

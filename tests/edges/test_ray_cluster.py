@@ -162,7 +162,7 @@ class Cluster:
         from ray.cluster_utils import Cluster as RayCluster
 
         # Ray's own health checks stay slow here: what finds the silent must be ours
-        alone = {"no_monitor": True, "include_log_monitor": False}  # nobody asks these two here
+        alone = {"no_monitor": True, "include_log_monitor": False}  # these two are not needed here
         head = {"include_dashboard": False, **alone}
         self.ray = RayCluster(initialize_head=True, head_node_args=head)
         others = [self.ray.add_node(num_cpus=1, num_gpus=gpus, **alone) for gpus in (0, 4, 0)]
@@ -548,7 +548,7 @@ def test_a_program_that_is_not_as_it_was_sent_is_put_there_again(tmp_path: Path)
     led_away.rename(sent.folder / "elsewhere")
     led_away.symlink_to("elsewhere")
     sent.restore()
-    assert whole.stat().st_ino == kept  # somebody may be running it
+    assert whole.stat().st_ino == kept  # a process may be running it
     assert os.access(whole, os.X_OK)
     assert (missing.read_text(), changed.read_text()) == (MEETS, "a,b")
     assert not led_away.is_symlink()
@@ -587,7 +587,7 @@ def test_a_folder_that_others_could_exchange_is_refused_in_one_sentence(street: 
     ):
         open_to_all.chmod(mode)
         assert guardian.foreign_writers(str(open_to_all / "below")) == trouble
-    shut.chmod(0o700)  # nobody else gets to what is below
+    shut.chmod(0o700)  # no other user gets below it
     assert guardian.foreign_writers(str(shut / "below")) == ""
     if os.geteuid() == 0:
         open_to_all.chmod(0o755)
@@ -601,7 +601,7 @@ def test_a_folder_that_others_could_exchange_is_refused_in_one_sentence(street: 
 
 
 # where each is mounted: what a kubelet made for this pod alone, with and without a fsGroup; a
-# folder of anybody's; one that has the name of a kubelet's and belongs to another user; one below
+# folder of any user; one that has the name of a kubelet's and belongs to another user; one below
 MOUNTED = """
 at=$1; pod=$1/pods/0d5f/volumes/kubernetes.io~empty-dir
 mkdir -p $pod/plain $pod/group $pod/theirs $at/shared $at/a $at/b $at/c $at/d

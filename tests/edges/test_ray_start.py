@@ -169,7 +169,7 @@ def test_two_campaigns_run_at_once_each_on_a_ray_of_its_own(site: Site) -> None:
 def test_slurm_gives_the_node_to_the_campaign_alone(site: Site) -> None:
     assert site.jobs() == {"node2", "node3"}
     shown = site.slurm.run("squeue", "-h", "-n", "anubis-test", "-o", "%N %h").stdout
-    assert shown.split() == ["node2", "NO"]  # shares it with nobody
+    assert shown.split() == ["node2", "NO"]  # does not share it
 
 
 @real
@@ -249,7 +249,7 @@ def test_an_interrupted_campaign_takes_its_ray_and_its_jobs_with_it(site: Site) 
     assert not campaign.left()
     assert not heads(site.bed)
     assert not site.bed.programs_of("node4", "raylet")
-    assert eventually(lambda: site.jobs() == {"node3"})  # somebody else's
+    assert eventually(lambda: site.jobs() == {"node3"})  # a foreign job
 
 
 # --- without hosts -------------------------------------------------------------------------

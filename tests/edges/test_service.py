@@ -146,7 +146,7 @@ def test_a_gate_for_a_job_is_answered_alike_by_both_doors(fleet, visitor):
         assert known == {name: printed[name] for name in known}
         assert (answer["answer"], [*answer["busy"]]) == (expected, ["n2"] * (job != "7"))
         if expected == "go":
-            assert fleet.run("tell", "node-added", "n2", "--later").code == 0  # nobody tested it
+            assert fleet.run("tell", "node-added", "n2", "--later").code == 0  # it was never tested
 
 
 def test_a_gate_of_the_service_writes_only_through_the_one_writer(fleet, visitor):
@@ -467,7 +467,7 @@ def test_a_token_ends_at_its_date_with_a_warning_before(near, empty, monkeypatch
     assert float(sample) == line["expires_at"]
     monkeypatch.setattr(time, "time", lambda: line["expires_at"])
     assert 'token "ops" ended 20' in problem(empty.ask("/v1/nodes", token=secret), 401)
-    assert "a token is needed" in problem(empty.ask("/v1/nodes"), 401)  # nobody took it back
+    assert "a token is needed" in problem(empty.ask("/v1/nodes"), 401)  # the rule still applies
     assert '--expires is "soon"' in near.run("token", "make", "x", "--expires", "soon").err
     with pytest.raises(UsageError, match="10 years at most"):
         make_token("x", ("read",), of(near), lasts_s=1e18)

@@ -182,7 +182,7 @@ def test_a_campaign_and_the_hold_of_its_nodes_begin_together_or_not_at_all(near,
 
     monkeypatch.setattr(Campaigns, "begin", look_beside)
     assert bench.keep() is State.IN_SERVICE
-    assert seen == [([], [])]  # whoever dies here leaves neither
+    assert seen == [([], [])]  # a process that dies here leaves neither
 
 
 def test_a_service_has_no_turn_taken_once_another_one_acts(near):
@@ -196,7 +196,7 @@ def test_a_service_has_no_turn_taken_once_another_one_acts(near):
         bench.keep(service=own_name())
         assert (near.began(), keeping.last_turn().by) == (RUNS, own_name())
         lock.give_back()
-        bench.keep(service="gone")  # nobody acts: it may end what it began
+        bench.keep(service="gone")  # no service acts: it may end its own test
         assert keeping.last_turn().by == "gone"
 
 

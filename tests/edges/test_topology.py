@@ -544,7 +544,7 @@ def test_a_port_that_sees_another_neighbour_than_is_seen_from_there_is_a_contrad
         "tor1": host(
             Ethernet1=neighbour("n1.example.com", "eth0", "Station"),
             Ethernet2=neighbour("n3", "eth0", "Station"),
-            Ethernet3=neighbour("02:00:00:00:00:03", "eth0", "Station"),  # a name nobody told
+            Ethernet3=neighbour("02:00:00:00:00:03", "eth0", "Station"),  # an unknown name
         ),
     }
     (finding,) = parse(json.dumps(gathered), "it").findings

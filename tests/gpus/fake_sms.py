@@ -2,7 +2,7 @@
 
 Each tile of a two-dimensional answer belongs to an SM, as a GPU's scheduler would have it. A fault
 changes bits of some answers in place, as the operation ends: always the same ones for the same
-numbers (stuck), or by chance. `FAULTS` is empty unless somebody plants in this process. It shows
+numbers (stuck), or by chance. `FAULTS` is empty unless this process plants some. It shows
 what a screen finds by its logic; it says nothing of how silicon fails.
 """
 
