@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+import yaml
 
 from anubis.cli.main import app
 
@@ -19,8 +20,8 @@ needs_systemd = pytest.mark.skipif(
 )
 
 
-def install(root: Path, cluster: Path | str) -> subprocess.CompletedProcess[str]:
-    words = [ROOT / "scripts" / "install-service", "--root", root, cluster]
+def install(root: Path, *words: Path | str) -> subprocess.CompletedProcess[str]:
+    words = (ROOT / "scripts" / "install-service", "--root", root, *words)
     return subprocess.run(words, capture_output=True, text=True)
 
 
@@ -59,13 +60,22 @@ def test_a_checkout_becomes_a_service_and_the_file_of_the_cluster_stays_when_it_
     assert program == str(ROOT / ".venv/bin/anubis")
     assert words == ["serve", "--cluster", "/etc/anubis/cluster.yaml"]
     kept = tmp_path / "root" / "etc/anubis/cluster.yaml"
-    assert kept.read_text() == "executor: local\n"
+    assert yaml.safe_load(kept.read_text()) == {"executor": "local", "name": "prod"}
+    assert "stays as it is" not in install(tmp_path / "root", cluster).stderr
     unit.write_text("of an older release")
     cluster.write_text("executor: ray\n")
-    again = install(tmp_path / "root", cluster)
+    again = install(tmp_path / "root", "--user", "slurm", cluster)
     assert "is there and stays as it is" in again.stderr
-    assert kept.read_text() == "executor: local\n"
+    assert yaml.safe_load(kept.read_text()) == {"executor": "local", "name": "prod"}
     assert started_by(unit.read_text())[0] == program
+    assert "\nUser=slurm\n" in unit.read_text()
+
+
+def test_a_cluster_that_says_its_name_keeps_it(tmp_path):
+    cluster = tmp_path / "prod.yaml"
+    cluster.write_text("executor: local\nname: other\n")
+    install(tmp_path / "root", cluster)
+    assert (tmp_path / "root/etc/anubis/cluster.yaml").read_text() == cluster.read_text()
 
 
 def test_without_the_file_of_a_cluster_nothing_is_installed(tmp_path):

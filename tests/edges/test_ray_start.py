@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from anubis.config import configs
-from anubis.core.errors import ConfigError, UsageError
+from anubis.core.errors import ConfigError, ExecutorError, UsageError
 from anubis.reach.executors import ray_link, ray_node, ray_start, remote_commands
 from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand, address_for
 from anubis.reach.executors.start_settings import RayStart, leave_own_job, start_ways
@@ -456,13 +456,13 @@ class Head:
 
     has_ended = False
 
-    def __init__(self, order: Mapping[str, object], *, starts: bool) -> None:
+    def __init__(self, order: Mapping[str, object], *, starts: bool, at: str = "") -> None:
         self.sent_at = time.monotonic()
         if starts:
             request = json.loads(order["argv"][-1])
             folder = Path(str(order["scratch"])) / ray_node.OWN_FOLDER
             folder.mkdir(parents=True)
-            (folder / ray_start.ADDRESS_FILE).write_text(request["head"])
+            (folder / ray_start.ADDRESS_FILE).write_text(at or request["head"])
 
     def let_go(self) -> None:
         pass
@@ -497,6 +497,20 @@ def test_a_port_that_another_took_meanwhile_costs_a_try_and_is_no_head_of_ours(
     assert ray.address == "127.0.0.1:4711"
     shutil.rmtree(ray.token.parent)
     ray.close()
+
+
+def test_a_head_that_listens_elsewhere_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ray_start, "scratch_in", lambda _: tmp_path)
+    monkeypatch.setattr(
+        ray_start,
+        "PipedCommand",
+        lambda argv, order, files: Head(order, starts=True, at="192.0.2.7:6379"),
+    )
+    start = RayStart(by="ssh", python=sys.executable, driver_address="127.0.0.1")
+    with pytest.raises(ExecutorError, match=r"listens at 192\.0\.2\.7:6379 .* `driver_address:`"):
+        ray_start.StartedRay(start, {})
 
 
 class Busy(Head):

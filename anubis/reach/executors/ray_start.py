@@ -133,8 +133,15 @@ class StartedRay:
         limit_s = HEAD_DEADLINE_S * crowding()
         while not head.has_ended:
             with suppress(OSError):
-                if started.read_text().strip() == self.address:
+                written = started.read_text().strip()
+                if written == self.address:
                     return True
+                if not self.address.startswith(written):  # as it does with 127.0.0.1
+                    raise ExecutorError(
+                        f"Ray listens at {written} instead of {self.address}: write an address of"
+                        " this machine that the nodes reach as `driver_address:` into the cluster's"
+                        " file"
+                    )
             if time.monotonic() - head.sent_at > limit_s:
                 return False
             time.sleep(0.1)
