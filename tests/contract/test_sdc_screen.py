@@ -157,7 +157,7 @@ def test_gpus_of_two_kinds_are_no_siblings():
     assert agreements("a", "a", "b", kinds="XXY") == {"cuda:0": 1, "cuda:1": 1}
 
 
-def test_whatever_makes_a_library_choose_other_kernels_is_named_beside_the_digests(monkeypatch):
+def test_settings_that_change_the_kernels_of_a_library_are_listed_beside_the_digests(monkeypatch):
     usual = sdc_screen.describe(CPU, N)
     for name in ("MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "CUBLAS_WORKSPACE_CONFIG"):
         monkeypatch.setenv(name, "AVX2")

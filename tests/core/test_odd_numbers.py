@@ -146,7 +146,7 @@ def test_healthy_nodes_with_other_kernels_are_never_accused_and_a_liar_among_the
     assert accused > seen / 2  # the others have no majority to be compared with
 
 
-def test_what_was_as_frequent_as_before_would_be_seen_again_with_95_percent():
+def test_an_error_as_frequent_as_before_is_seen_again_with_95_percent():
     """Of errors at a steady rate, k in n runs and none in m, all k fall into the first n by chance
     with (n / (n + m)) ** k."""
     for seen in (1, 2, 3, 8):
