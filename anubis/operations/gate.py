@@ -37,12 +37,18 @@ if TYPE_CHECKING:
 
 
 def gate(
-    request: GateRequest, terms: Terms = USUAL, caller: Caller = NOBODY, *, is_kept: bool = True
+    request: GateRequest,
+    terms: Terms = USUAL,
+    caller: Caller = NOBODY,
+    *,
+    is_kept: bool = True,
+    file: str = "",
 ) -> GateResult:
     """Decide if nodes are good for a job. Nothing runs without `may_test`, nor on nodes that the
     history calls unfit, that are under maintenance at any time of the job, or at work for another
     one. `unknown_passes`: a node may pass if no test could judge it. `is_kept`: the decision is in
-    the history before anything runs, together with its campaign; otherwise the caller keeps it. A
+    the history before anything runs, together with its campaign; otherwise the caller keeps it.
+    `file`: the cluster's file, if the terms name the cluster as the history knows it. A
     refused gate leaves no trace. Nodes that the cluster does not have are refused, unless another
     node stops the job anyway: a caller that reads a refusal as "unknown" must not lose a no-go."""
     nodes, duration_s = tuple(request.nodes), request.duration_s
@@ -67,7 +73,7 @@ def gate(
         links = past.links_among(nodes)
         if not unfit and not links:  # a no-go counts, whatever other nodes were named
             refuse_nodes(part, job, terms, may_test=may_test)
-        busy = _busy_nodes(nodes, part, terms, time.now)
+        busy = _busy_nodes(nodes, part, file or terms.cluster, time.now, terms.job)
         holds_back: Doubt = (
             "busy" if busy else "owed" if _has_unpaid_debt(decision, standing) else ""
         )
@@ -123,14 +129,15 @@ def _tests(
 
 
 def _busy_nodes(
-    nodes: Sequence[str], part: ClusterHistory, terms: Terms, at: float
+    nodes: Sequence[str], part: ClusterHistory, cluster: str | None, at: float, own_job: str
 ) -> dict[str, str]:
     """Nodes with another job, as it was reported, and its id. An orchestrator gives its
-    nodes to jobs itself and knows of more than was told: it is asked when a test has to run."""
-    cluster = cluster_file(part, terms.cluster)
-    if cluster and owner_name(cluster):
+    nodes to jobs itself and knows of more than was told: it is asked when a test has to run.
+    `cluster`: its name or file."""
+    settings = cluster_file(part, cluster)
+    if settings and owner_name(settings):
         return {}
-    return told_work(part.jobs.open_jobs(), at, terms.job).reasons_to_spare(nodes)
+    return told_work(part.jobs.open_jobs(), at, own_job).reasons_to_spare(nodes)
 
 
 def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:

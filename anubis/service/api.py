@@ -426,6 +426,7 @@ async def answer_gate(house: House, request: Request) -> Response:
         history_url=house.history_url,
         token=requester.token,
         request=GateRequest(nodes, wish.duration_s, unknown_passes=wish.unknown_passes),
+        file=settings.files.get(meant or "", ""),
         terms=Terms(
             suite=settings.suite,
             policy=settings.policy,

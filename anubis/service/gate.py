@@ -42,6 +42,8 @@ class GateQuestion:
     token: str
     request: GateRequest
     terms: Terms
+    file: str = ""
+    """The cluster's file, if the service was given one: the terms have only the name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,7 @@ def reply(question: GateQuestion) -> GateReply:
     one would wait long until the first is idle."""
     requester = Requester(open_history(question.history_url), question.token, ())
     request = replace(question.request, may_test=False)
-    result = gate(request, question.terms, requester, is_kept=False)
+    result = gate(request, question.terms, requester, is_kept=False, file=question.file)
     return GateReply(
         line=json_line("gate", gate_fields(result)),
         answer=result.answer,

@@ -149,6 +149,19 @@ def test_a_gate_for_a_job_is_answered_alike_by_both_doors(fleet, visitor):
             assert fleet.run("tell", "node-added", "n2", "--later").code == 0  # it was never tested
 
 
+def test_the_job_that_its_orchestrator_placed_does_not_block_its_own_gate(visitor, tmp_path):
+    """A pod asks from the node that Kubernetes gave it, where it is a running job already."""
+    running = Job(id="ml/Job/train@1a2b3c4d", nodes=("n2",), start=time.time() - 9, planned_s=60)
+    visitor.house.history.only().jobs.add([running])
+    asked = {"nodes": ["n2"], "duration_s": 60}
+    assert visitor.ask("/v1/gate", "POST", json=asked).json()["answer"] == "unknown"
+    file = tmp_path / "elsewhere.yaml"
+    file.write_text("{name: fleet, executor: ray, orchestrator: kubernetes}")
+    settings = replace(visitor.house.settings, files={"fleet": str(file)})
+    answer = Visitor(replace(visitor.house, settings=settings)).ask("/v1/gate", "POST", json=asked)
+    assert (answer.json()["answer"], answer.json()["busy"]) == ("go", {})
+
+
 def test_a_gate_of_the_service_writes_only_through_the_one_writer(fleet, visitor):
     terms = Terms(suite=fleet.where["suite"], benchmarks=fleet.where["benchmarks"])
     url = visitor.house.history_url
