@@ -22,7 +22,7 @@ COLOURS = {
     "by hand": "#e0a93b",
 }
 LEFT, WIDTH, LANE, TOP = 70, 1000, 22, 34
-TOGETHER_S = 4.0  # between what sinfo and squeue show of one thing
+TOGETHER_S = 4.0  # between two commands that show one thing
 UNNOTICED_S = 1800.0  # PyTorch's own time-out of gloo; of NCCL it is 600 s
 
 
@@ -58,6 +58,8 @@ class Record:
     marks: Sequence[tuple[float, str]]
     nodes: Sequence[str]
     ranks: int
+    owner: str  # Slurm, Kubernetes
+    source: str  # by which the owner showed nodes and jobs
     parts: Sequence[str] = field(default_factory=tuple)  # with their versions
     messages: Mapping[str, int] = field(default_factory=dict)
     ended: float = 0.0
@@ -65,16 +67,16 @@ class Record:
 
 TEXT = """# The whole loop, played with real parts
 
-Made by `scripts/studies/show-loop --into docs`. Change the script, not this file. {verdict}, in
+Made by `{command}`. Change the script, not this file. {verdict}, in
 {lasted:.0f} s on a machine with {cores} shared cores: {parts}. No GPU took part.
 
-![Eight hosts over time: jobs, tests, spares, and the two that were out](../loop.svg)
+![Eight hosts over time: jobs, tests, spares, and the two that were out](../{name}.svg)
 
 ## From a fault to its end
 
 {faults}
 
-A fault is known as soon as a person is told. A node is out and replaced as soon as Slurm shows
+A fault is known as soon as a person is told. A node is out and replaced as soon as {owner} shows
 it, and back as soon as it takes jobs or is kept ready again. The repair itself is played: it
 takes no time, and begins when the job has ended.
 
@@ -96,19 +98,24 @@ is lost whole until its own time-out ends it: {timeout:.0f} minutes by PyTorch's
 |---|---|---|---|---|
 {rows}
 
-Nodes and jobs are as `sinfo`, `squeue` and `sacct` show them, messages as the receiver of the
+Nodes and jobs are as {source} show them, messages as the receiver of the
 webhook took them ({messages}), figures as Prometheus scraped them; the rest is from the history.
 """
 
 
-def markdown(record: Record) -> str:
+def markdown(record: Record, name: str = "loop") -> str:
     wrong = len(record.story.wrong)
     rows = (
         f"| {row.after_s:.0f} s | {row.step} | {row.expected} | {cell(row.came)} |"
         f" {'as expected' if row.is_right else '**not so**'} |"
         for row in record.story.rows
     )
+    flag = " --kubernetes" if record.owner == "Kubernetes" else ""
     return TEXT.format(
+        command=f"scripts/studies/show-loop{flag} --into docs",
+        name=name,
+        owner=record.owner,
+        source=record.source,
         verdict=f"**Not as expected: {wrong}**" if wrong else "All was as expected",
         lasted=record.ended - record.began,
         cores=os.cpu_count(),
@@ -171,7 +178,7 @@ class Stretch:
 
 
 def stretches(record: Record, node: str) -> Iterator[Stretch]:
-    """The stretches of a host's time, as Slurm showed it."""
+    """The stretches of a host's time, as its owner showed it."""
     seen = [change for change in record.changes if change.subject == node]
     for change, after in zip(seen, [*seen[1:], None], strict=True):
         end = after.at if after else record.ended
@@ -179,7 +186,7 @@ def stretches(record: Record, node: str) -> Iterator[Stretch]:
 
 
 def tests_on(changes: Iterable[Seen], node: str) -> list[float]:
-    """The times at which tests, which are jobs of Slurm, were seen on a node."""
+    """The times at which tests, which are jobs to the owner, were seen on a node."""
     return [c.at for c in changes if "anubis-test" in c.subject and c.shown.endswith(f"|{node}")]
 
 
@@ -206,7 +213,7 @@ def picture(record: Record) -> str:
     size = f'viewBox="0 0 {LEFT + WIDTH + 20} {height}" font-family="sans-serif" font-size="11"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-        "<title>Eight hosts over time, as Slurm showed them</title>",
+        f"<title>Eight hosts over time, as {record.owner} showed them</title>",
         '<rect width="100%" height="100%" fill="#fff"/>',
     ]
     for place, (kind, colour) in enumerate(COLOURS.items()):

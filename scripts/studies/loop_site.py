@@ -1,6 +1,6 @@
-"""A whole site on one machine, for show-loop: hosts as network namespaces under a real Slurm, a
-PostgreSQL, a Prometheus that scrapes an agent on each host, `anubis serve` with all commands on
-`act`, and a receiver of its messages. It asserts nothing.
+"""A whole site on one machine, for show-loop: hosts as network namespaces under an owner (a real
+Slurm, or a real API server of Kubernetes), a PostgreSQL, a Prometheus that scrapes an agent on each
+host, `anubis serve` with all commands on `act`, and a receiver of its messages. It asserts nothing.
 
 What a site adds of its own is here as well, because a site has to write it: an answer to a
 suspicion (the job on that node is put back into the queue), and one to a job that stands still (its
@@ -12,18 +12,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
+import ssl
 import subprocess
 import sys
 import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from study import PYTHON, ROOT, SMOKE
 
@@ -33,7 +33,6 @@ from anubis.operations.tokens import make_token
 from anubis.readers.jobs.live import add_hook
 from anubis.store.history import ClusterHistory, History
 from tests.edges import postgresql, prometheus_server
-from tests.edges.slurm_bed import SlurmBed, SlurmHost
 from tests.edges.ssh_hosts import SshBed
 from tests.edges.watched_job import AGENT_PORT, agents
 from tests.edges.webhook_receiver import Receiver
@@ -122,35 +121,91 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A change that Slurm showed."""
+    """A change that the owner showed."""
 
     at: float
     subject: str  # a node, or a job
     shown: str
 
 
-class Witness(threading.Thread):
-    """What Slurm shows of nodes and jobs, each second: who was where when, without Anubis."""
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings:
+    """How the service is begun, and how it is reached."""
 
-    def __init__(self, slurm: SlurmBed) -> None:
+    options: Sequence[str] = ()
+    authority: Path | None = None
+    """The certificate of the authority that signed its own. None: no TLS."""
+
+    @property
+    def scheme(self) -> str:
+        return "https" if self.authority else "http"
+
+
+class Owner(Protocol):
+    """The owner of the hosts, which starts jobs on them if the gate lets them."""
+
+    name: str
+    parts: Sequence[str]
+    """What of it is real, and what is played."""
+    source: str
+    """The commands, or the like, by which it shows nodes and jobs."""
+    cluster: Mapping[str, object]
+    """Lines of the cluster's file."""
+    variables: Mapping[str, str]
+    service: ServiceSettings
+
+    def ask_gate(self, site: LoopSite) -> None:
+        """Have it ask the gate before each job."""
+
+    def look(self) -> Mapping[str, str]:
+        """Return what it shows of each node (`state|reason`) and job (`state|node`) now."""
+
+    def shown(self, node: str) -> str: ...
+
+    def reason(self, node: str) -> str: ...
+
+    def drain(self, node: str, reason: str) -> None:
+        """Keep it from jobs, as a person does."""
+
+    def submit(self, name: str, rank: str) -> str:
+        """Submit a job of ranks; its id. `rank`: a line of shell that knows $PLACE."""
+
+    def nodes_of(self, job: str) -> list[str]: ...
+
+    def jobs_on(self, node: str) -> list[str]:
+        """Jobs there, without tests."""
+
+    def put_back(self, job: str) -> None:
+        """Put it back into the queue."""
+
+    def cancel(self, job: str) -> None: ...
+
+    def state_of(self, job: str) -> str: ...
+
+    def gate_answer(self, job: str) -> str:
+        """The last answer of the gate about the job."""
+
+    def outcome(self, job: str) -> str:
+        """Its state at its end, and how often it was begun again."""
+
+
+class Witness(threading.Thread):
+    """What the owner shows of nodes and jobs, each second, without Anubis."""
+
+    def __init__(self, owner: Owner) -> None:
         super().__init__(daemon=True)
-        self._slurm = slurm
-        self._last: dict[str, str] = {}
+        self._owner = owner
+        self._last: Mapping[str, str] = {}
         self.changes: list[Seen] = []
         self.ends = threading.Event()
 
     def run(self) -> None:
         while not self.ends.wait(1.0):
-            with suppress(AssertionError, subprocess.TimeoutExpired, OSError):
+            with suppress(Exception):  # the next second has another look
                 self._look()
 
     def _look(self) -> None:
-        nodes = self._slurm.run("sinfo", "-h", "-N", "-o", "%N|%T|%E").stdout
-        jobs = self._slurm.run("squeue", "-h", "-o", "job %A %j|%T|%N").stdout
-        now, shown = time.time(), {}
-        for line in [*nodes.splitlines(), *jobs.splitlines()]:
-            subject, _, state = line.partition("|")
-            shown[subject.strip()] = state.removesuffix("|none")
+        shown, now = self._owner.look(), time.time()
         for subject in self._last.keys() - shown.keys():
             self.changes.append(Seen(at=now, subject=subject, shown="gone"))
         for subject, state in shown.items():
@@ -174,6 +229,7 @@ class Service:
     def start(self) -> None:
         words = ["serve", "--port", str(SERVICE), "--cluster", str(self._site.cluster)]
         words += ["--keeping", str(self._site.keeping), "--every", "10s"]
+        words += self._site.owner.service.options
         command = self._site.command(*words, clock=True)
         with (self._site.folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -200,6 +256,7 @@ class LoopSite:
 
     folder: Path
     until_down: ExitStack
+    owned_by: Callable[[LoopSite], AbstractContextManager[Owner]]
     nodes: tuple[str, ...] = NODES
     messages: list[Message] = field(default_factory=list)
     reflexes: list[str] = field(default_factory=list)  # what the site's own automation did
@@ -213,11 +270,12 @@ class LoopSite:
         self.bed = enter(SshBed(self.folder, len(self.nodes), "--proc"))
         self.server = enter(postgresql.running())
         self.url = self.server.new_database()
+        self.owner = enter(self.owned_by(self))
         self._write_files()
-        self.slurm = enter(self._slurm())
-        self._connect_prolog()
+        self.token = self.new_token("site", "read", "report", "operate")
+        self.owner.ask_gate(self)
         enter(agents(self.bed))
-        self.witness = Witness(self.slurm)
+        self.witness = Witness(self.owner)
         self.witness.start()
         self.until_down.callback(self.witness.ends.set)
         enter(self._receiving())
@@ -226,8 +284,10 @@ class LoopSite:
         """Start the service; from here on Anubis acts."""
         self.service = Service(self)
         self.until_down.callback(self.service.end)
-        self.token = make_token("site", ("read", "report", "operate"), Caller(history_url=self.url))
         self._scrape()
+
+    def new_token(self, name: str, *scopes: str) -> str:
+        return make_token(name, scopes, Caller(history_url=self.url))
 
     # --- files and daemons ---
 
@@ -242,56 +302,17 @@ class LoopSite:
         keeping = f"{KEEPING}suite: {suite}\nselection: {self.policy}\n"
         self.keeping = written(self.folder / "keeping.yaml", keeping)
         about = {"executor": "ray", "name": "bed", "sku": "bed", "parallel_nodes": 2}
-        reach = ["ssh", "-F", str(self.bed.ssh_config)]
-        under = {"orchestrator": {"kind": "slurm"}, "start": "slurm", "drained_by": reach}
-        self.cluster = written(self.folder / "bed.yaml", json.dumps({**about, **under}))
+        about |= self.owner.cluster
+        self.cluster = written(self.folder / "bed.yaml", json.dumps(about))
         clock = CLOCK.format(file=str(self.clock_file))
         written(self.folder / "clocked" / "sitecustomize.py", clock)
 
-    def _slurm(self) -> SlurmBed:
-        etc = self.folder / "etc"
-        etc.mkdir()
-        for file in (ROOT / "configs" / "slurm").iterdir():
-            shutil.copy(file, etc)
-        hosts = {
-            host: SlurmHost(
-                address=self.bed.address_of(host), inside=self.bed.words_into(host), hostname=host
-            )
-            for host in ("driver", *self.nodes)
-        }
-        settings = [
-            f"PrologSlurmctld={etc / 'prolog.sh'}",
-            f"EpilogSlurmctld={etc / 'epilog.sh'}",
-            "PrologEpilogTimeout=120",
-            "MessageTimeout=30",  # two cores answer for ten daemons
-            "JobRequeue=1",
-            "MinJobAge=7200",
-            "JobCompType=jobcomp/filetxt",
-            f"JobCompLoc={self.folder / 'completions'}",
-        ]
-        made = SlurmBed(
-            self.nodes, settings, hosts=hosts, controller=hosts["driver"], requeued_after_s=20
-        )
-        self._etc = etc
-        return made
-
-    def _connect_prolog(self) -> None:
-        """settings.sh, as an operator changes it."""
-        command = f'#!/bin/sh\nexport PYTHONPATH={ROOT}\nexec {PYTHON} -m anubis "$@"\n'
-        program = written(self._etc / "anubis", command)
-        program.chmod(0o755)
-        own = {"ANUBIS": program, "CLUSTER": self.cluster, "WHEN_UNKNOWN": "wait"}
-        own |= {"DEADLINE_S": 60, "SLURM_CONF": self.slurm.conf, **self._variables()}
-        lines = [f"export {name}='{text}'" for name, text in own.items()]
-        settings = self._etc / "settings.sh"
-        settings.write_text("\n".join([settings.read_text(), *lines, ""]))
-
-    def _variables(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
         return {
             "ANUBIS_HOME": str(self.home),
             "ANUBIS_HISTORY": self.url,
-            "SLURM_CONF": str(self.slurm.conf),
             "ANUBIS_WEBHOOK_URL": f"http://127.0.0.1:{RECEIVER}/hook",
+            **self.owner.variables,
         }
 
     def _scrape(self) -> None:
@@ -303,14 +324,17 @@ class LoopSite:
             }
             for node in self.nodes
         ]
-        service = [{"targets": [f"127.0.0.1:{SERVICE}"]}]
-        secret = {"credentials": self.token}
+        service: dict[str, object] = {"scheme": self.owner.service.scheme}
+        service["static_configs"] = [{"targets": [f"127.0.0.1:{SERVICE}"]}]
+        service["authorization"] = {"credentials": self.token}
+        if authority := self.owner.service.authority:
+            service["tls_config"] = {"ca_file": str(authority)}
         settings = {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
             "rule_files": [str(ROOT / "configs" / "prometheus" / "anubis.rules.yaml")],
             "scrape_configs": [
                 {"job_name": "agents", "static_configs": agents_of},
-                {"job_name": "anubis", "static_configs": service, "authorization": secret},
+                {"job_name": "anubis", **service},
             ],
         }
         with self.bed.network_of("driver"):
@@ -338,16 +362,14 @@ class LoopSite:
     # --- what the site does by itself ---
 
     def _requeue(self, node: str) -> None:
-        for job in self.slurm.run("squeue", "-h", "-w", node, "-o", "%A %j").stdout.splitlines():
-            id, _, name = job.partition(" ")
-            if name != "anubis-test":
-                self.slurm.run("scontrol", "requeue", id, check=False)
-                self.reflexes.append(f"job {id} put back into the queue, as {node} is suspected")
+        for job in self.owner.jobs_on(node):
+            self.owner.put_back(job)
+            self.reflexes.append(f"job {job} put back into the queue, as {node} is suspected")
 
     def look_at_ranks(self, job: str) -> None:
         """Look on each node, as docs/diagnose.md says for several, then tell the service."""
         looks = self.jobs / job / "looks"
-        nodes = self.nodes_of(job)
+        nodes = self.owner.nodes_of(job)
         diagnose = ["env", f"ANUBIS_HOME={self.home}", PYTHON, "-m", "anubis", "diagnose"]
         places = {node: f"--live={self.live_of(job, node)}" for node in nodes}
         looking = [
@@ -364,7 +386,7 @@ class LoopSite:
 
     def command(self, *words: str, clock: bool = False) -> list[str]:
         """`anubis` where the operator sits; `clock`: with the clock that may jump."""
-        variables = self._variables()
+        variables = self.variables()
         paths = [str(self.folder / "clocked")] if clock else []
         variables["PYTHONPATH"] = os.pathsep.join([*paths, str(ROOT)])
         settings = [f"{name}={text}" for name, text in variables.items()]
@@ -380,10 +402,15 @@ class LoopSite:
 
     def fetch(self, port: int, path: str, body: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/json"}
-        if port == SERVICE and hasattr(self, "token"):
+        scheme = "http"
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        if port == SERVICE:
             headers["Authorization"] = f"Bearer {self.token}"
-        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, headers)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            scheme, authority = self.owner.service.scheme, self.owner.service.authority
+            trusting = ssl.create_default_context(cafile=authority)
+            handlers.append(urllib.request.HTTPSHandler(context=trusting))
+        request = urllib.request.Request(f"{scheme}://127.0.0.1:{port}{path}", body, headers)
+        opener = urllib.request.build_opener(*handlers)
         with self.bed.network_of("driver"), opener.open(request, timeout=10) as answer:
             return bytes(answer.read())
 
@@ -430,9 +457,6 @@ class LoopSite:
         with self.history() as part:
             return {life.node: life.state.value for life in part.keeping.lives()}
 
-    def shown(self, node: str) -> str:
-        return f"{self.slurm.state(node)}: {self.slurm.reason(node)}"
-
     def processes(self, host: str, mark: str) -> list[int]:
         """Those of a host whose command line has this in it."""
         pids = []
@@ -446,26 +470,16 @@ class LoopSite:
     # --- jobs ---
 
     def submit(self, name: str, job: str, fault: str, *options: str, step: int = 40) -> str:
-        """A job of a rank on each of four hosts, begun by srun; its id."""
-        place = self.jobs / "$SLURM_JOB_ID"
-        words = [job, fault, "1", str(step), str(place), *options]
+        """A job of a rank on each of four hosts; its id."""
+        words = [job, fault, "1", str(step), "$PLACE", *options]
         hook = add_hook({}, Path("$LIVE"))
         rank = (
-            f"LIVE={place}/live/$(hostname); mkdir -p -m 700 $LIVE; exec env "
+            "LIVE=$PLACE/live/$(hostname); mkdir -p -m 700 $LIVE; exec env "
             + " ".join(f"{key}={text}" for key, text in hook.items())
             + f" OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=eth0 {PYTHON} {PROGRAM} "
             + " ".join(words)
         )
-        script = (
-            f"mkdir -p {place}/logs; "
-            "export MASTER_ADDR=$(getent hosts $SLURMD_NODENAME | cut -d ' ' -f 1)"
-            " MASTER_PORT=$((20000 + SLURM_JOB_ID % 1000)); "
-            f"srun --mpi=none --output={place}/logs/rank_%t.log sh -c '{rank}'"
-        )
-        options_of_slurm = [f"--nodes={RANKS}", "--ntasks-per-node=1", "--exclusive", "--requeue"]
-        return self.slurm.submit(
-            *options_of_slurm, "--time=30", f"--job-name={name}", script=script
-        )
+        return self.owner.submit(name, rank)
 
     def live_of(self, job: str, node: str) -> Path:
         return self.jobs / job / "live" / node
@@ -477,32 +491,7 @@ class LoopSite:
         pairs = (line.split() for line in lines)
         return [(int(step), float(at)) for step, at in pairs]
 
-    def shown_of(self, job: str, name: str) -> str:
-        """A field of a job, as Slurm shows it."""
-        shown = self.slurm.run("scontrol", "show", "job", job, check=False).stdout
-        match = re.search(rf"^\s*(?:.* )?{name}=(.*?)(?: \w+=.*)?$", shown, re.MULTILINE)
-        return match[1].strip() if match else ""
-
-    def job_state(self, job: str) -> str:
-        return self.shown_of(job, "JobState")
-
-    def comment(self, job: str) -> str:
-        """The answer of the gate when Slurm last asked about it."""
-        return self.shown_of(job, "AdminComment")
-
     def await_stall(self, job: str) -> None:
         """Wait until the job made no step for ten seconds, as a site's own watchdog would."""
         noted = self.jobs / job / "steps"
         eventually(lambda: time.time() - noted.stat().st_mtime > 10.0)
-
-    def completed(self, job: str) -> str:
-        """The job as sacct shows it after its end."""
-        columns = "--format=jobid,jobname,state,nodelist,elapsed"
-        shown = self.slurm.run("sacct", "-c", "-n", "-P", columns).stdout.splitlines()
-        return next((row for row in reversed(shown) if row.startswith(f"{job}|")), "")
-
-    def nodes_of(self, job: str) -> list[str]:
-        named = self.slurm.run("squeue", "-h", "-j", job, "-o", "%N", check=False).stdout.strip()
-        if not named:
-            return []
-        return self.slurm.run("scontrol", "show", "hostnames", named).stdout.split()

@@ -71,6 +71,21 @@ class Server:
         return client.CoreV1Api(self.client(user))
 
 
+def make_certificates(folder: Path, *addresses: str) -> None:
+    """An authority (ca.crt), and a certificate that it signs (tls.crt, tls.key) of this machine and
+    of further addresses."""
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    own = ["-subj", "/CN=authority", "-out", "ca.crt", "-keyout", "ca.key"]
+    words = [["req", "-x509", *curve, *own]]
+    words += [["req", *curve, "-subj", "/CN=service", "-out", "tls.csr", "-keyout", "tls.key"]]
+    names = ["DNS:anubis.anubis.svc", *(f"IP:{at}" for at in ("127.0.0.1", *addresses))]
+    (folder / "names").write_text(f"subjectAltName={','.join(names)}\n")
+    signing = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
+    words += [["x509", "-req", "-in", "tls.csr", *signing, "-out", "tls.crt", "-days", "2"]]
+    for line in words:
+        subprocess.run(["openssl", *line], cwd=folder, check=True, capture_output=True)
+
+
 def free_port() -> int:
     with socket.socket() as knock:
         knock.bind(("127.0.0.1", 0))
@@ -153,8 +168,9 @@ def send(api: client.ApiClient, method: str, path: str, body: Any = None) -> Any
     return document
 
 
-def manifests() -> Iterator[Document]:
-    files = sorted(MANIFESTS.glob("*.yaml"), key=lambda file: (file.stem != "rights", file))
+def manifests(pattern: str = "*.yaml") -> Iterator[Document]:
+    """Documents of the files of configs/kubernetes/ whose names match."""
+    files = sorted(MANIFESTS.glob(pattern), key=lambda file: (file.stem != "rights", file))
     for file in files:  # the rights bring the namespace
         yield from (document for document in yaml.safe_load_all(file.read_text()) if document)
 
@@ -182,7 +198,8 @@ def missing(sent: Any, kept: Any, at: str = "") -> Iterator[str]:
     if isinstance(sent, Mapping):
         for key, value in sent.items():
             if key not in kept:
-                yield f"{at}.{key}"
+                if value != "":  # an empty text is as good as none
+                    yield f"{at}.{key}"
             else:
                 yield from missing(value, kept[key], f"{at}.{key}")
     elif isinstance(sent, list):

@@ -1,7 +1,7 @@
-"""In place of kubelets: runs the command of each pod that is bound to a node. It asserts nothing.
+"""In place of kubelets: runs the commands of each pod that is bound to a node. It asserts nothing.
 
-The command runs on a host of the node's name, and its end is written to the API server. Images,
-volumes and limits are ignored.
+They run on a host of the node's name, init containers first and one after the other, and their ends
+are written to the API server. Images, volumes and limits are ignored.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ class FakeKubelet:
         """`core`: a client of the API; `into`: words before a command, that lead to a host."""
         self._core, self._into = core, into
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._waiting: dict[str, list[Mapping[str, Any]]] = {}  # containers of a pod
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self.ran: list[dict[str, Any]] = []  # pods, as they were begun
+        self.said: dict[str, str] = {}  # by the init containers of a pod
         self.troubles: list[str] = []
 
     def __enter__(self) -> FakeKubelet:
@@ -67,25 +69,46 @@ class FakeKubelet:
                 _end(self._running.pop(uid))
             self._forget(pod)
         elif process is None and phase == "Pending":
+            self.ran.append(dict(pod))
+            (container,) = pod["spec"]["containers"]
+            self._waiting[uid] = [*pod["spec"].get("initContainers", ()), container]
             self._begin(uid, pod)
-        elif process is not None and phase == "Running" and process.poll() is not None:
-            code = process.returncode
-            state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
-            self._tell(pod, "Failed" if code else "Succeeded", state)
+        elif process is not None and phase in ("Pending", "Running") and process.poll() is not None:
+            self._go_on(uid, pod, process)
+
+    def _go_on(self, uid: str, pod: Mapping[str, Any], process: subprocess.Popen[bytes]) -> None:
+        """Begin the next container of a pod, or report its end."""
+        code = process.returncode
+        if process.stdout:  # of an init container
+            self.said[uid] = self.said.get(uid, "") + process.stdout.read().decode()
+        if self._waiting[uid] and not code:
+            self._begin(uid, pod)
+            return
+        state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+        self._tell(pod, "Failed" if code else "Succeeded", state)
 
     def _begin(self, uid: str, pod: Mapping[str, Any]) -> None:
-        (container,) = pod["spec"]["containers"]
+        container = self._waiting[uid].pop(0)
+        is_last = not self._waiting[uid]
         variables = {name: os.environ[name] for name in KEPT if name in os.environ}
         for entry in container.get("env", ()):
-            variables[entry["name"]] = entry.get("value") or self._secret(pod, entry)
-        self.ran.append(dict(pod))
+            variables[entry["name"]] = self._value(pod, entry)
         self._running[uid] = subprocess.Popen(
             [*self._into(pod["spec"]["nodeName"]), *container["command"]],
             env=variables,
             stdin=subprocess.DEVNULL,
+            stdout=None if is_last else subprocess.PIPE,
             start_new_session=True,
         )
-        self._tell(pod, "Running", {"running": {}})
+        if is_last:
+            self._tell(pod, "Running", {"running": {}})
+
+    def _value(self, pod: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
+        source = entry.get("valueFrom", {})
+        if "fieldRef" in source:
+            assert source["fieldRef"]["fieldPath"] == "spec.nodeName"
+            return str(pod["spec"]["nodeName"])
+        return self._secret(pod, entry) if source else entry.get("value", "").replace("$$", "$")
 
     def _secret(self, pod: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
         reference = entry["valueFrom"]["secretKeyRef"]
