@@ -9,8 +9,6 @@ import pytest
 from fleets import entry, spec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_across_rails import ABLE, RAILS, UPPER
-from test_network import FAULTS, PAIR, Network, scanned, uplink, verdicts
 
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.campaign.state_machine import CampaignMachine, Launch
@@ -37,6 +35,8 @@ from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import Fault
 from anubis.operations.validator import carry_out
 from anubis.report.view import CampaignView
+from tests.core.test_across_rails import ABLE, RAILS, UPPER
+from tests.core.test_scan import FAULTS, PAIR, Network, scanned, uplink, verdicts
 
 ALONE = spec("alone")
 MEET = spec("meet", scope="pair", needs=Needs(min_nodes=2))

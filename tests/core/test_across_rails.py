@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from test_network import PAIR, scanned, verdicts
 
 from anubis.core.campaign.planning import estimate, extra_parameters, plan, planned_rounds, steps
 from anubis.core.campaign.state_machine import CampaignMachine, Launch
@@ -26,6 +25,7 @@ from anubis.core.network.rails import Rails, device_across
 from anubis.core.records import Judgement, Node, ParameterSpec, Suite, SuiteEntry
 from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import Fault, statically_routed
+from tests.core.test_scan import PAIR, scanned, verdicts
 
 OF_PAIR_TEST = tuple(
     ParameterSpec(name=name, type=kind, default=default, of_pair_test=True)

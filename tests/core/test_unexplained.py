@@ -11,7 +11,6 @@ import test_network
 from fleets import entry, small_fabric, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
-from test_network import RAILS, scanned, verdicts
 
 from anubis.core.fabric import Part, rail_nics_on, rail_of
 from anubis.core.judge.unanswered import judge_silent_rails
@@ -29,6 +28,7 @@ from anubis.core.records import (
 )
 from anubis.lab.simulation.simulated_network import Fault
 from anubis.readers.topology.fabric_sources import parse
+from tests.core.test_scan import RAILS, scanned, verdicts
 
 DEAD_LEAF = Fault(kind="dead leaf", part=Part("switch", RAILS.leaves[1]), loss=0.9)
 SLOW_NIC = Fault(kind="slow NIC", part=Part("nic", RAILS.nodes[5], RAILS.rails[0]), loss=0.5)

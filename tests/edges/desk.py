@@ -91,7 +91,7 @@ def check_line(line: dict[str, Any]) -> None:
     validator(line["type"]).validate(line)
 
 
-NO_VERDICT = (2, 64)  # exit codes; tests/edges/test_refused.py holds which means what
+NO_VERDICT = (2, 64)  # exit codes; tests/edges/test_exit_codes.py holds which means what
 
 
 @dataclass(frozen=True)

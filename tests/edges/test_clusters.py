@@ -30,7 +30,7 @@ from anubis.operations.selector import read_past
 from anubis.operations.tell import Telling, tell_all
 from anubis.report.keep import headline
 from anubis.store.history import History
-from tests.edges.test_refused import kept
+from tests.edges.test_exit_codes import kept
 
 NORTH, SOUTH = ("--cluster", "north.yaml"), ("--cluster", "south.yaml")
 OPEN = "node,category,start,end\nn1,gpu,2026-03-01T10:00,\n"

@@ -164,7 +164,7 @@ def test_a_program_that_keeps_its_guardian_stopped_is_ended_from_outside(
 
 FLOOD = """
 import resource
-from test_local import *
+from tests.edges.test_local import *
 def largest():
     return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, -1))
 before = largest()
@@ -281,7 +281,7 @@ def test_waiting_without_news_ends_in_time() -> None:
 
 DRIVER = """
 import sys
-from test_local import *
+from tests.edges.test_local import *
 executor = executor_of(program(HOSTILE / "stubborn.py"))
 executor.launch(Launch(step=step_of("stubborn", timeout_s=600), attempt=1))
 executor.wait(executor.now() + 600)

@@ -46,7 +46,7 @@ from anubis.store.keeping import LastTurn
 from anubis.store.tokens import AuditEntry
 from tests.edges.desk import check_line
 from tests.edges.postgresql import ask
-from tests.edges.test_refused import kept
+from tests.edges.test_exit_codes import kept
 from tests.edges.visitor import Visitor, house_of, items, page, problem
 from tests.patience import LIMIT_S, eventually
 

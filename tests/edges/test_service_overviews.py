@@ -41,7 +41,7 @@ from anubis.store.keeping import KeptBy, News
 from anubis.store.looks import LookDetails
 from anubis.text import places
 from tests.core.watched import START
-from tests.edges.test_watching import falling, watching
+from tests.edges.test_watch_rounds import falling, watching
 from tests.edges.visitor import Visitor, house_of, items, page, problem
 from tests.patience import LIMIT_S
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from test_network import RAILS, TWO_TIERS, scanned
 
 from anubis.cli.answer import EXIT_CODES
 from anubis.core.fabric import Part
@@ -23,6 +22,7 @@ from anubis.core.network.crossing import link_part, nic_part
 from anubis.lab.simulation.simulated_network import Fault
 from anubis.report import campaign_screen, jsonl
 from anubis.report import html as page
+from tests.core.test_scan import RAILS, TWO_TIERS, scanned
 
 
 def parts_of(fabric):
