@@ -7,11 +7,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import test_network
 from fleets import entry, small_fabric, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tests.core.test_scan as test_scan
 from anubis.core.fabric import Part, rail_nics_on, rail_of
 from anubis.core.judge.unanswered import judge_silent_rails
 from anubis.core.network.attribution import node_verdicts, part_verdicts
@@ -102,8 +102,8 @@ def test_pairs_that_no_criterion_could_judge_are_not_healthy():
 def agreeing(monkeypatch):
     """Pairs that also say whether what arrived was right: good, however little arrived."""
     agreement = MetricSpec(name="agreement", unit="1", direction="higher")
-    spec = replace(test_network.PAIR, metrics=(*test_network.PAIR.metrics, agreement))
-    monkeypatch.setattr(test_network, "PAIR", spec)
+    spec = replace(test_scan.PAIR, metrics=(*test_scan.PAIR.metrics, agreement))
+    monkeypatch.setattr(test_scan, "PAIR", spec)
 
 
 @pytest.mark.long
