@@ -208,7 +208,7 @@ def test_a_bad_leaf_is_named_as_a_switch_and_none_of_its_nodes(slow):
     assert rounds(outcome) <= 3 + each_alone
 
 
-@pytest.mark.parametrize("seed", [2, 3, 4])
+@pytest.mark.parametrize("seed", [2, 4])
 def test_a_search_ends_under_any_answers_of_its_groups(seed):
     class Arbitrary(Cluster):
         def _is_bad(self, step):

@@ -1,5 +1,5 @@
 """What pair_torch measures, by plain sockets: most campaigns on a bed of hosts need no torch to be
-loaded fifty times, and one real one is enough (tests/edges/test_cluster.py)."""
+loaded fifty times, and one real one is enough (tests/contract/test_network.py)."""
 
 from __future__ import annotations
 

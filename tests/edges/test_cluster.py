@@ -1,5 +1,5 @@
-"""The whole of Anubis on a real small cluster, six hosts below three switches and a spine: accept,
-gate and scan, with real traffic, real defects, crashes and cut links."""
+"""The whole of Anubis on a real small cluster, six hosts below three switches and a spine: accept
+and scan, with real traffic, real defects, crashes and cut links."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from anubis.core.fabric import Part
-from anubis.core.history.status import Incident
 from anubis.store.history import History
 from tests.edges.bed import Bed, network_of, traces, tried, why_not
 from tests.edges.stream import STREAM
@@ -63,8 +61,9 @@ else
 fi
 """
 # One thread, and nothing to load: a matrix product waits for its slowest thread, wherever else the
-# processors are busy. The best of four leaves out what other work costs. A block takes longer than
-# a twentieth of two cores lasts in a period of the quota, so no block escapes a quota.
+# processors are busy. The best of a dozen short blocks leaves out what other work costs, which lets
+# a thread run for some milliseconds at a time. A block takes longer than the 4 ms after which the
+# kernel looks at quotas, so no block escapes a quota.
 CHECKSUM_PROGRAM = """#!/usr/bin/env python3
 import hashlib, json, sys, time
 
@@ -83,12 +82,12 @@ def seconds():
     return time.monotonic() - began
 
 def rate():
-    return len(data) / min(seconds() for _ in range(4)) / 1e9
+    return len(data) / min(seconds() for _ in range(12)) / 1e9
 
-data = bytes(30_000_000)
+data = bytes(8_000_000)
 print(json.dumps({
     "schema": "anubis.result/1", "benchmark": "checksum", "version": "1", "parameters": {},
-    "series": [{"metric": "rate_gbps", "device": "cpu", "samples": [rate() for _ in range(6)]}],
+    "series": [{"metric": "rate_gbps", "device": "cpu", "samples": [rate() for _ in range(4)]}],
 }))
 """
 PROGRAMS = {"rest.sh": REST_PROGRAM, "checksum.py": CHECKSUM_PROGRAM, "pair_stream.py": STREAM}
@@ -253,121 +252,18 @@ def test_nothing_of_a_campaign_is_left_running_on_any_host(slow_link):
     assert programs not in left
 
 
-# --- the gate before a job, with programs that only echo ----------------------------------
-
-ECHO = """#!/bin/sh
-# Measures nothing: its speed is what a file of this host says, or 100.
-if [ "$1" = --describe ]; then
-  echo '{"schema": "anubis.describe/1", "name": "NAME", "version": "1", "summary": "echoes",
-    "stresses": "nothing", "reveals": "what a file says", "level": "micro", "scope": "node",
-    "duration_s": 1, "metrics": [{"name": "rate", "unit": "1/s", "direction": "higher"}]}'
-else
-  echo '{"schema": "anubis.result/1", "benchmark": "NAME", "version": "1", "parameters": {},
-    "series": [{"metric": "rate", "device": "cpu", "samples": ['\
-$(cat FOLDER/NAME.$(hostname) 2>/dev/null || echo 100, 101)']}]}'
-fi
-"""
-MAPPING = "{records: intervals, node: node, category: category, start: start, end: end, zone: UTC}"
-
-
-class GateSite:
-    """The files of one operator, and `anubis` as a command in the driver's host."""
-
-    def __init__(self, folder: Path, bed: Bed) -> None:
-        self.folder, self.bed = folder, bed
-        self.home = folder / "home"
-        programs = folder / "programs"
-        programs.mkdir()
-        for name in ("flow", "pulse"):
-            file = programs / f"{name}.sh"
-            file.write_text(ECHO.replace("NAME", name).replace("FOLDER", str(folder)))
-            file.chmod(0o755)
-        entries = "{benchmark: flow, repeats: 2}, {benchmark: pulse, repeats: 2}"
-        (folder / "two.yaml").write_text(f"{{summary: two, benchmarks: [{entries}]}}")
-        (folder / "how.yaml").write_text(MAPPING)
-
-    def anubis(self, *words: str) -> tuple[int, list[dict]]:
-        """The exit code, and what it said in JSON."""
-        command = ["env", f"ANUBIS_HOME={self.home}", sys.executable, "-m", "anubis", *words]
-        done = self.bed.run("driver", [*command, "--json"], check=False, timeout=LIMIT_S)
-        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
-
-    def ask(self, *words: str) -> tuple[int, list[dict]]:
-        where = ("--cluster=ray", f"--suite={self.folder}/two.yaml")
-        return self.anubis(*words, *where, f"--benchmarks={self.folder}/programs")
-
-    def campaigns(self) -> list[str]:
-        with self.history() as history:
-            return [row.id for row in history.campaigns.newest(limit=99)]
-
-    def history(self) -> History:
-        return History.open(str(self.home / "history.sqlite"))
-
-
-def test_a_node_with_incidents_alone_gets_the_tests_that_find_their_category(tmp_path, bed):
-    site = GateSite(tmp_path, bed)
-    slow = tmp_path / "pulse.node2"
-    slow.write_text("50, 51")
-    code, told = site.ask("accept", "node[1-3]")
-    assert (code, told[-1]["defective"]) == (1, ["node2"])
-    with site.history() as history:
-        now = time.time()
-        history.only().incidents.add(
-            [Incident(node="node2", category="network", start=now, end=now)]
-        )
-    rows = [
-        f"node3,network,{spelled(at)},{spelled(at + 0.001)}"
-        for at in (time.time() - i for i in (0.1, 0.2, 0.3))
-    ]
-    file = tmp_path / "incidents.csv"
-    file.write_text("\n".join(["node,category,start,end", *rows]))
-    code, told = site.anubis(
-        "history", "import", "incidents", str(file), f"--mapping={tmp_path}/how.yaml"
-    )
-    assert (code, told[0]["new"]) == (0, 3)
-
-    before = site.campaigns()
-    code, (decision, *verdicts, gate) = site.ask("gate", "node[1,3]", "--duration=24h")
-    tests = {test["benchmark"]: test["nodes"] for test in decision["tests"]}
-    assert tests.pop("pulse") == ["node3"]
-    assert all(nodes == ["node3"] for nodes in tests.values())  # one finder need not find all
-    assert "a defect is presumed on node3" in decision["why"]
-    assert {v["node"] for v in verdicts if v["type"] == "verdict"} == {"node3"}
-    assert (code, gate["answer"]) == (0, "go")
-    (campaign,) = set(site.campaigns()) - set(before)
-    with site.history() as history:
-        measured = history.executions.read(campaign)
-    ran = {e.step.workload.benchmark for e in measured}
-    assert ran == {"pulse", *tests}
-    assert {e.step.participants for e in measured} == {("node3",)}
-
-
-def spelled(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat()
-
-
 # --- scans -------------------------------------------------------------------------------
 
 FILES = {
     "everyone.yaml": "{executor: ray}",
     # other work on the machine slows hosts as well: only what is far off is a defect
     "policy.yaml": "{alpha: 0.5, distance: {tail: 0.5}}",
-    "torch.yaml": """
-summary: bandwidth of pairs by torch over TCP
-benchmarks:
-  - benchmark: pair_torch
-    parameters: {sizes: "1048576", samples: 5}
-    groups: pairs
-    duration_s: 5
-    timeout_s: 120
-""",
     "stream.yaml": """
 summary: bandwidth of pairs by sockets
 benchmarks:
   - {benchmark: pair_stream, groups: pairs, duration_s: 3, timeout_s: 120}
 """,
 }
-LINK_GBPS = 0.025  # 200 Mbit/s
 
 
 class ScanSite:
@@ -429,18 +325,6 @@ class Found:
 @pytest.fixture(scope="module")
 def scans(tmp_path_factory, bed):
     return ScanSite(tmp_path_factory.mktemp("scan"), bed)
-
-
-def test_torch_measures_between_two_hosts_no_more_than_their_link_carries(scans):
-    command = scans.command("--quick", "node[1-2]", suite="torch")
-    done = scans.bed.run("driver", command, timeout=300, check=False)
-    with History.open(f"{scans.folder}/home/history.sqlite") as history:
-        (campaign,) = history.campaigns.newest(1)
-        executions = history.executions.read(campaign.id)
-    series = [series for execution in executions for series in execution.result.series]
-    rates = [s.samples for s in series if s.metric.startswith("bandwidth_gbps")]
-    assert rates, done.stderr
-    assert 0 < max(samples.max() for samples in rates) < 1.5 * LINK_GBPS  # with a first burst
 
 
 def test_a_slow_uplink_is_named_and_no_host_is_blamed(scans):

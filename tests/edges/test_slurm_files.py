@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +16,7 @@ from anubis.store.history import History
 from tests.edges import slurm_bed
 from tests.edges.desk import Desk
 from tests.edges.slurm_bed import SlurmBed
+from tests.forked import ForkServer
 from tests.patience import LIMIT_S, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -56,8 +56,8 @@ def slurm(folder: Path) -> Iterator[SlurmBed]:
 class Site:
     """Changes settings.sh and the command of Anubis."""
 
-    def __init__(self, folder: Path, slurm: SlurmBed, desk: Desk) -> None:
-        self.folder, self.slurm, self.desk = folder, slurm, desk
+    def __init__(self, folder: Path, slurm: SlurmBed, desk: Desk, python: str) -> None:
+        self.folder, self.slurm, self.desk, self._python = folder, slurm, desk, python
         self.command = folder / "anubis"
 
     def settle(self, command: str, **settings: object) -> None:
@@ -70,7 +70,7 @@ class Site:
 
     def real(self, **settings: object) -> None:
         where = f"cd {self.desk.folder}; export PYTHONPATH={ROOT}"
-        self.settle(f'#!/bin/sh\n{where}\nexec {sys.executable} -m anubis "$@"\n', **settings)
+        self.settle(f'#!/bin/sh\n{where}\nexec {self._python} -m anubis "$@"\n', **settings)
 
     def comment(self, job: str) -> str:
         shown = self.slurm.run("scontrol", "show", "job", job).stdout
@@ -85,8 +85,8 @@ class Site:
 
 
 @pytest.fixture
-def site(folder: Path, slurm: SlurmBed, desk: Desk) -> Iterator[Site]:
-    yield Site(folder, slurm, desk)
+def site(folder: Path, slurm: SlurmBed, desk: Desk, verbs: ForkServer) -> Iterator[Site]:
+    yield Site(folder, slurm, desk, verbs.python)
     slurm.run("scancel", "--full", "--user=root")
 
 
@@ -352,15 +352,13 @@ def test_slurmd_has_its_node_look_at_itself(slurm, node, service):
 
 
 @pytest.mark.long
-def test_a_mount_that_is_missing_makes_a_suspect_by_a_real_service(node, desk):
+def test_a_mount_that_is_missing_makes_a_suspect_by_a_real_service(node, desk, verbs):
     desk.write("prod.yaml", {"executor": "local", "name": "prod"})
     desk.run("tell", "node-added", "node1", "--cluster", "prod.yaml", "--later")
     made = desk.run("token", "make", "nodes", "--scope", "read,report")
     (node.state / "token").write_text(made.out)
     command = node.folder / "anubis-of-nodes"
-    command.write_text(
-        f'#!/bin/sh\nexport PYTHONPATH={ROOT}\nexec {sys.executable} -m anubis "$@"\n'
-    )
+    command.write_text(f'#!/bin/sh\nexport PYTHONPATH={ROOT}\nexec {verbs.python} -m anubis "$@"\n')
     command.chmod(0o755)
     serving = desk.start("serve", "--port", "0", "--every", "0s")
     try:

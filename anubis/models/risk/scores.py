@@ -7,7 +7,9 @@ they spread as they should?). Higher is better, except for the Brier score.
 
 from __future__ import annotations
 
-import numba
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Ints
@@ -41,11 +43,18 @@ def concordance(hazard: Floats, column: Ints, duration_h: Times, observed: Flags
     """
     order = np.argsort(duration_h, kind="stable")
     by_time = np.ascontiguousarray(hazard[order].T)
-    right, compared = _concordant(by_time, column[order], duration_h[order], observed[order])
+    right, compared = _compiled()(by_time, column[order], duration_h[order], observed[order])
     return right / compared if compared else None
 
 
-@numba.njit(cache=True)
+@cache
+def _compiled() -> Callable[..., tuple[float, float]]:
+    import numba  # a quarter of a second, for all that loads the models
+
+    compiled: Callable[..., tuple[float, float]] = numba.njit(cache=True)(_concordant)
+    return compiled
+
+
 def _concordant(hazard, column, duration_h, observed):  # type: ignore[no-untyped-def] # numba infers
     """Weighted numbers of right and of compared pairs. Uptimes are sorted by duration: an incident
     is compared with those after it."""
