@@ -1,4 +1,5 @@
-"""The table of classes: shipped, of a site, and in step with what a test of a node counts."""
+"""The table of classes: shipped, of a site, and in step with the counts of a test
+of a node; and published lines of logs, whose class comes from their thread, not from a parser."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from anubis.config import configs
-from anubis.core.diagnose.evidence import Gravity
+from anubis.core.diagnose.evidence import Gravity, RankMap
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom, fault_of
 from anubis.core.errors import ConfigError
-from anubis.readers.jobs.kernel_logs import kernel_lines, parse_kernel
+from anubis.readers.jobs.kernel_logs import kernel_lines, parse_kernel, read_kernel
+from anubis.readers.jobs.training_logs import read_training
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -164,3 +167,24 @@ def test_codes_of_the_table_speak_for_the_kind_of_fault_that_a_test_is_chosen_by
     assert code in {row.code for row in TABLE.classes}
     fact = JobFact(kind=FactKind.CRITICAL_ERROR, whom=Whom(node="n"), evidence="", code=code)
     assert fault_of(fact) == fault
+
+
+EXCERPTS = yaml.safe_load((Path(__file__).parent / "excerpts.yaml").read_text())
+CLASSES = configs.error_classes()
+READERS = {"kernel": read_kernel, "training": read_training}
+CASES = [(log, entry) for log, entries in EXCERPTS.items() for entry in entries]
+
+
+def test_there_are_a_hundred_and_fifty_and_each_names_its_source():
+    assert len(CASES) >= 150
+    assert all(entry["from"] for _, entry in CASES)
+
+
+@pytest.mark.parametrize(("log", "entry"), CASES, ids=[entry["from"] for _, entry in CASES])
+def test_a_published_line_gets_its_class(log, entry, tmp_path):
+    file = tmp_path / "n1.log"
+    file.write_text(f"[1.0] a line before\n{entry['line']}\n")
+    events = READERS[log](file, RankMap(), CLASSES).log
+    assert [event.gravity for event in events] == (
+        [] if entry["is"] == "nothing" else [entry["is"]]
+    )

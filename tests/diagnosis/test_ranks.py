@@ -1,11 +1,13 @@
-"""The node of each rank, by a table or by the order of nodes."""
+"""The node of each rank, by a table or by the order of nodes, and the stage of each rank, by the
+names of its groups."""
 
 from __future__ import annotations
 
 import pytest
 
 from anubis.core.errors import EvidenceError
-from anubis.readers.jobs.ranks import number_ranks, parse_ranks
+from anubis.readers.jobs.flight_recorder import dump_of, evidence_of
+from anubis.readers.jobs.ranks import NamedGroup, number_ranks, parse_ranks, pipeline_stages
 
 
 def test_a_table_says_node_stage_and_address():
@@ -37,3 +39,31 @@ def test_without_a_table_ranks_follow_each_other_on_the_nodes():
 def test_a_table_that_cannot_be_meant_is_refused_in_a_sentence(text: str, message: str):
     with pytest.raises(EvidenceError, match=message):
         parse_ranks(text, "ranks.csv")
+
+
+def groups(name: str, *members: tuple[int, ...]) -> list[NamedGroup]:
+    return [NamedGroup(rank=rank, name=name, members=own) for own in members for rank in own]
+
+
+@pytest.mark.parametrize("name", ["mesh_pp", "PIPELINE_MODEL_PARALLEL_GROUP", "pipe 12", "pp"])
+def test_a_rank_is_at_the_stage_of_its_place_in_its_pipeline(name: str):
+    pipelines = groups(name, (0, 2, 4), (1, 3, 5))
+    others = groups("mesh_dp", (0, 1), (2, 3), (4, 5))
+    assert pipeline_stages([*others, *pipelines]) == {0: 0, 2: 1, 4: 2, 1: 0, 3: 1, 5: 2}
+
+
+def test_if_one_rank_has_no_stage_or_two_no_rank_has_one():
+    pipelines = groups("mesh_pp", (0, 1), (2, 3))
+    assert not pipeline_stages([*pipelines, *groups("mesh_dp", (4, 5))])
+    assert not pipeline_stages([*pipelines, *groups("mesh_pp", (1, 0))])
+    assert not pipeline_stages(groups("shipping", (0, 1)))
+    assert not pipeline_stages([])
+
+
+def test_the_dumps_of_a_job_say_its_stages():
+    def dump(ranks: str) -> dict:
+        config = {"1": {"name": "1", "desc": "mesh_pp", "ranks": ranks}}
+        return {"version": "2.10", "pg_config": config, "entries": []}
+
+    dumps = {rank: dump_of(dump("[0, 1]" if rank < 2 else "[2, 3]"), "made") for rank in range(4)}
+    assert evidence_of(dumps).ranks.stages == {0: 0, 1: 1, 2: 0, 3: 1}
