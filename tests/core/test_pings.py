@@ -148,6 +148,19 @@ def test_losses_at_different_times_have_different_causes():
     assert {part for suspicion in found for part in suspicion.verdict.parts} == {first, second}
 
 
+@pytest.mark.parametrize("others", [1, 5, 7])
+def test_what_one_flow_loses_for_other_reasons_does_not_hide_what_it_shares_with_all(others):
+    """Each flow of the leaf loses in the six windows of the leaf, and some of them in others."""
+    leaf, shared = PLANTED[1], (10, 30, 50, 70, 90, 110)
+    bad = through(leaf, shared)
+    for place, ends in enumerate(list(bad)[: len(bad) // 2]):
+        further = [55 + place] if place else range(15, 15 + 10 * others, 10)
+        bad[ends] = (*shared, *further)
+    (found,) = judge_pings(TREE, reports(bad)).suspicions
+    assert found.verdict.parts == (leaf,)
+    assert found.episodes == len(shared)
+
+
 def test_a_leaf_that_most_flows_cross_is_named_by_the_few_that_do_not():
     small = FatTree(nodes=6, nodes_per_leaf=2, spines=1).fabric()
     uplink = Part("link", small.links[1].a, small.links[1].b)

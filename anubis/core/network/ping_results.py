@@ -12,7 +12,7 @@ nothing is known of a window.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -158,9 +158,9 @@ class _KnownFlow:
         newest = self.episodes[-1]
         return len(newest) >= LASTING and newest[-1] >= self.last - 1
 
-    @property
-    def bad_windows(self) -> int:
-        return sum(map(len, self.episodes))
+    @cached_property
+    def bad_windows(self) -> frozenset[int]:
+        return frozenset(chain.from_iterable(self.episodes))
 
     def episode_chance(self, rate: float) -> float:
         """The chance of so many episodes, if they came as often as others' do; 1 for a few."""
@@ -232,13 +232,22 @@ class _Mesh:
         for _ in range(MOST_FAULTS):
             if not left:
                 break
-            worst = max(left, key=lambda flow: (flow.bad_windows, flow.ends))
-            windows = sorted(chain.from_iterable(worst.episodes))
+            worst = max(left, key=lambda flow: (len(flow.bad_windows), flow.ends))
+            windows = self._windows_of_one_fault(worst)
             scan = _Scan(self.fabric, self.flows, windows, lasts=worst.is_bad_now)
             yield scan
             left = [flow for flow in left if flow is not worst and flow.ends not in scan.bad]
         if late := dict(_late_flows(self.flows)):
             yield _Scan(self.fabric, self.flows, (), late)
+
+    def _windows_of_one_fault(self, worst: _KnownFlow) -> list[int]:
+        """The bad windows of a flow that most flows share which share most of them. In the rest it
+        may suffer from something else, such as traffic of others."""
+        windows = worst.bad_windows
+        shared = [flow.bad_windows & windows for flow in self.flows]
+        alike = [some for some in shared if 2 * len(some) > len(windows)]
+        counts = Counter(chain.from_iterable(alike))
+        return sorted(window for window in windows if 2 * counts[window] > len(alike))
 
     @cached_property
     def repeated(self) -> list[_KnownFlow]:
