@@ -149,7 +149,7 @@ def test_losses_at_different_times_have_different_causes():
 
 
 @pytest.mark.parametrize("others", [1, 5, 7])
-def test_what_one_flow_loses_for_other_reasons_does_not_hide_what_it_shares_with_all(others):
+def test_losses_of_one_flow_for_other_reasons_do_not_hide_those_that_all_flows_share(others):
     """Each flow of the leaf loses in the six windows of the leaf, and some of them in others."""
     leaf, shared = PLANTED[1], (10, 30, 50, 70, 90, 110)
     bad = through(leaf, shared)
