@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from anubis.core.history.status import Validation
 from anubis.core.records import Demand, Workload
 
+LASTS = "seconds"  # the parameter of programs that look for a time that is chosen
 CampaignDemands = Mapping[str, Mapping[str, tuple[Demand, ...]]]  # by campaign and benchmark
 
 
@@ -27,6 +28,19 @@ class Strength:
         found."""
         found_by = self.demands.get(earlier, {}).get(benchmark, ())
         return self._covers(later, benchmark, (demand.workload for demand in found_by))
+
+    def times_as_long(self, later: str, earlier: str, benchmark: str) -> float:
+        """Return how many times as long a pass in the later campaign was under test as whatever
+        found the defect; 0 if it is not enough."""
+        if not self.is_enough(later, earlier, benchmark):
+            return 0.0
+        passed = self.demands.get(later, {}).get(benchmark, ())
+        found_by = [demand.workload for demand in self.demands.get(earlier, {}).get(benchmark, ())]
+        longest = (
+            max((_times(demand, found) for demand in passed if demand.covers(found)), default=1.0)
+            for found in found_by
+        )
+        return min(longest, default=1.0)
 
     def would_answer(self, benchmark: str, earlier: str) -> bool:
         """Return whether a pass of what can be chosen now answers a benchmark of the earlier
@@ -54,3 +68,11 @@ class Strength:
 
 def _cover(passed: Collection[Demand], required: Iterable[Workload]) -> bool:
     return all(any(demand.covers(workload) for demand in passed) for workload in required)
+
+
+def _times(demand: Demand, found: Workload) -> float:
+    """How many times as long a demand lasts as a workload that it covers."""
+    own, of_found = (a.get(LASTS) for a in (demand.workload.arguments, found.arguments))
+    if LASTS not in demand.stronger_with or isinstance(own, str) or isinstance(of_found, str):
+        return 1.0
+    return own / of_found if own and of_found else 1.0
