@@ -108,7 +108,7 @@ def test_an_error_that_all_nodes_have_is_none_the_less_one():
 def test_a_wrong_digest_of_a_gpu_is_named_before_its_other_defects():
     wrong = lambda n: alike(n) | ({("errors", "cuda:1"): [9]} if n == "n2" else {})  # noqa: E731
     done = measured(the_plan := planned(4), wrong)
-    notes = {"n2": {"digests": {"cuda:1": {"exp": "odd"}}}}
+    notes = {"n2": {"digests": {"cuda:0": {"exp": "usual"}, "cuda:1": {"exp": "odd"}}}}
     usual = {"digests": {"cuda:1": {"exp": "usual"}}}
     done = [
         replace(run, result=replace(run.result, environment=notes.get(name, usual)))

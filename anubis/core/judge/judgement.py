@@ -29,7 +29,7 @@ from anubis.core.judge.foreign_load import CODE as FOREIGN_LOAD
 from anubis.core.judge.foreign_load import ForeignLoad, judge_under_load
 from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
-from anubis.core.judge.odd_numbers import judge_odd_numbers
+from anubis.core.judge.odd_numbers import judge_odd_numbers, name_wrong_bits
 from anubis.core.judge.searched import judge_members, searches
 from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.twice import SharedCables, find_suspects, judge_by_both_times
@@ -116,6 +116,7 @@ def assess(
         batch_verdicts += verdicts.batch
         alone += verdicts.single
         to_confirm |= verdicts.to_confirm
+    alone = name_wrong_bits(alone, executions)
     batch, single = judge_settings(settings_of(executions, plan), expectations, before)
     batch_verdicts += batch
     alone += single

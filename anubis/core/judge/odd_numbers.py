@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from anubis.core.judge.verdicts import spelled_code
 from anubis.core.records import Ended, Execution, Judgement, Verdict, Workload
@@ -225,6 +225,57 @@ def _verdict_on(
         reason=f"{sentence} ({shown})",
         cause="other numbers than most GPUs of its kind",
     )
+
+
+# --- wrong bits ------------------------------------------------------------------------------
+
+CAME_ONCE, CAME_BACK = "seen_once", "agreement"  # metrics of what was repeated
+WrongPlace = tuple[str, str, str]  # node, GPU, and metric with its operation
+
+
+def name_wrong_bits(verdicts: Iterable[Verdict], executions: Iterable[Execution]) -> list[Verdict]:
+    """The verdicts, with the evidence for wrong numbers that a program noted. What came once is
+    first, as it takes the longest to disprove."""
+    wheres = dict[WrongPlace, str]()
+    screened_s = Counter[tuple[str, str]]()
+    for run in executions:
+        if run.ended is Ended.MEASURED and len(run.step.participants) == 1:
+            (node,), notes = run.step.participants, run.result.environment
+            wheres |= {(node, *place): where for place, where in _wrong_places(notes)}
+            for gpu, seconds in _table(notes.get("screened_s")).items():
+                screened_s[node, gpu] += seconds
+    first, rest = list[Verdict](), list[Verdict]()
+    for verdict in verdicts:
+        where = wheres.get((verdict.participants[0], verdict.device, verdict.metric))
+        if where is None or verdict.judgement is not Judgement.DEFECTIVE:
+            rest.append(verdict)
+            continue
+        family, _, operation = verdict.metric.partition(":")
+        wrong = f"{verdict.device} computed {operation} wrong ({where})"
+        if family == CAME_BACK:
+            reason = f"{wrong}, and again when it was repeated"
+        else:
+            seconds = screened_s[verdict.participants[0], verdict.device]
+            clean_s = math.ceil(seconds * (1 / DOUBT - 1))
+            reason = f"{wrong} once in {seconds:.0f} s; it counts as gone after {clean_s} s without"
+        named = replace(verdict, reason=reason, cause=f"wrong bits in {operation}")
+        (rest if family == CAME_BACK else first).append(named)
+    return [*first, *rest]
+
+
+def _wrong_places(notes: Mapping[str, object]) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield GPU and metric, with the first wrong bits that it noted there."""
+    for gpu, of_gpu in _table(notes.get("wrong")).items():
+        for operation, seen in _table(of_gpu).items():
+            for one in reversed(seen):
+                metric = f"{CAME_BACK if one.get('returns') else CAME_ONCE}:{operation}"
+                tile = ",".join(map(str, one.get("tile", ())))
+                where = f"bits {one.get('bits')}, tile {tile}, lane {one.get('lane')}"
+                yield (gpu, metric), where
+
+
+def _table(words: object) -> dict[str, Any]:
+    return words if isinstance(words, dict) else {}
 
 
 def _conclusion(culprit: Culprit, seen: int, runs: int) -> tuple[Judgement, str, str]:
