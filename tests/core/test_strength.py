@@ -114,7 +114,7 @@ def test_an_error_seen_once_is_out_until_no_more_came_in_19_times_as_long(is_in_
     assert 1 / (1 + CLEAN_AFTER_ONCE) == 0.05
 
 
-def test_what_fails_each_time_is_disproved_by_one_pass_and_the_reason_says_what_is_left():
+def test_a_fault_that_always_shows_is_disproved_by_one_pass_and_the_reason_states_the_rest():
     strength = Strength(demands={str(n): screened(30.0) for n in range(9)})
     findings = {("0", "n1"): ("sdc_screen", "gemm")}
 

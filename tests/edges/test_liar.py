@@ -27,7 +27,7 @@ CLUSTER = {
 
 @pytest.fixture
 def errors(monkeypatch) -> list[dict[str, object]]:
-    """What the liar has wrong in its next screen."""
+    """List of errors of the liar, one for each of its next screens."""
     monkeypatch.syspath_prepend("benchmarks")
     contract, screening, sdc_screen = map(
         pytest.importorskip, ("contract", "kit.screening", "sdc_screen")
@@ -44,8 +44,8 @@ def errors(monkeypatch) -> list[dict[str, object]]:
             sdc_screen.show(report, gpu, ledger)
         sdc_screen.compare_siblings(report)
         series = [
-            Series(metric=one["metric"], device=one["device"], samples=np.array(one["samples"]))
-            for one in report.series
+            Series(metric=row["metric"], device=row["device"], samples=np.array(row["samples"]))
+            for row in report.series
         ]
         return Measured(
             result=Result(series=Readings.pack(series), environment=report.notes), **about

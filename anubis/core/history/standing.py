@@ -183,8 +183,8 @@ def _debt_sentence(debts: Iterable[Unanswered]) -> str:
 
 
 def passes_asked(code: str, benchmark: str) -> float:
-    """How long a benchmark must be passed, in times of the run that found something, by the code of
-    its verdict. An error that came once passes most tests of the same length."""
+    """Return how long a benchmark must be passed, in times of the run that found a fault, by the
+    code of its verdict. An error that came once passes most tests of the same length."""
     program, _, rest = code.replace("-", "_").partition(".")
     was_seen_once = "SEEN_ONCE" in (program, rest.partition(".")[0])
     is_own = program in ("SEEN_ONCE", benchmark.upper())
@@ -243,8 +243,8 @@ def standing(
     )
 
 
-def _words_of(asked: tuple[str, float]) -> str:
-    name, more = asked
+def _words_of(left: tuple[str, float]) -> str:
+    name, more = left
     return f"{name} {math.ceil(more)} times as long" if more > 1 else name
 
 

@@ -37,8 +37,11 @@ class Strength:
         passed = self.demands.get(later, {}).get(benchmark, ())
         found_by = [demand.workload for demand in self.demands.get(earlier, {}).get(benchmark, ())]
         longest = (
-            max((_times(demand, found) for demand in passed if demand.covers(found)), default=1.0)
-            for found in found_by
+            max(
+                (_times(demand, workload) for demand in passed if demand.covers(workload)),
+                default=1.0,
+            )
+            for workload in found_by
         )
         return min(longest, default=1.0)
 
@@ -70,9 +73,9 @@ def _cover(passed: Collection[Demand], required: Iterable[Workload]) -> bool:
     return all(any(demand.covers(workload) for demand in passed) for workload in required)
 
 
-def _times(demand: Demand, found: Workload) -> float:
-    """How many times as long a demand lasts as a workload that it covers."""
-    own, of_found = (a.get(LASTS) for a in (demand.workload.arguments, found.arguments))
+def _times(demand: Demand, covered: Workload) -> float:
+    """Return how many times as long a demand lasts as a workload that it covers."""
+    own, of_found = (a.get(LASTS) for a in (demand.workload.arguments, covered.arguments))
     if LASTS not in demand.stronger_with or isinstance(own, str) or isinstance(of_found, str):
         return 1.0
     return own / of_found if own and of_found else 1.0

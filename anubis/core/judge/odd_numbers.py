@@ -264,13 +264,13 @@ def name_wrong_bits(verdicts: Iterable[Verdict], executions: Iterable[Execution]
 
 
 def _wrong_places(notes: Mapping[str, object]) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield GPU and metric, with the first wrong bits that it noted there."""
+    """Yield GPU and metric, with the first wrong bits that were noted there."""
     for gpu, of_gpu in _table(notes.get("wrong")).items():
         for operation, seen in _table(of_gpu).items():
-            for one in reversed(seen):
-                metric = f"{CAME_BACK if one.get('returns') else CAME_ONCE}:{operation}"
-                tile = ",".join(map(str, one.get("tile", ())))
-                where = f"bits {one.get('bits')}, tile {tile}, lane {one.get('lane')}"
+            for place in reversed(seen):
+                metric = f"{CAME_BACK if place.get('returns') else CAME_ONCE}:{operation}"
+                tile = ",".join(map(str, place.get("tile", ())))
+                where = f"bits {place.get('bits')}, tile {tile}, lane {place.get('lane')}"
                 yield (gpu, metric), where
 
 
