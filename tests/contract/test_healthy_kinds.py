@@ -1,7 +1,7 @@
 """No suite calls a healthy node defective, for each kind of NVIDIA's GPUs.
 
 Each kind is four nodes that report the same, judged by the shipped policy. What a planted fault
-comes to is in test_node_health.py and test_gpu_watch.py.
+comes to is in test_node_health.py and test_gpus.py.
 """
 
 from __future__ import annotations

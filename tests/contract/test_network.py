@@ -975,7 +975,7 @@ def names_of(marker: str) -> list[str]:
 @pytest.mark.long
 @needs_ucx
 def test_a_pair_killed_while_its_tool_works_leaves_nothing(benchmark_file, tmp_path, shared_memory):
-    """Before that it is a launcher: test_ranks_go_with_their_launcher.py kills one."""
+    """Before that it is a launcher: test_orphaned_ranks.py kills one."""
     marker = f"ANUBIS_TEST_MARKER={tmp_path.name}"
     name, _, value = marker.partition("=")
     program = subprocess.Popen(

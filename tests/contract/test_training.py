@@ -548,7 +548,7 @@ def trains(rank: int) -> bool:
 def test_a_killed_program_leaves_no_process_and_no_shared_memory(
     benchmark_file, tmp_path, shared_memory
 ):
-    """Once its ranks train; test_ranks_go_with_their_launcher.py kills one whose ranks load."""
+    """Once its ranks train; test_orphaned_ranks.py kills one whose ranks load."""
     endless = f"--seconds={100_000 + os.getpid()}"
     arguments = [endless, "--size=tiny", "--models=gpt2_small,moe"]
     launcher = subprocess.Popen(

@@ -87,7 +87,7 @@ def test_a_small_group_is_mapped_to_ranks_of_the_job_by_processes():
     assert told(read(*reports)) == [("absent", 5)]
 
 
-def test_if_most_ranks_are_not_heard_the_asked_one_is_cut_off_and_none_is_named():
+def test_if_most_ranks_do_not_answer_the_asked_one_is_cut_off_and_none_is_named():
     evidence = read(ras_text(missing=[0, 1, 2, 3]))
     assert told(evidence) == []
     assert "4 of 8 ranks do not answer" in evidence.gaps[Collector.PROCESSES]
