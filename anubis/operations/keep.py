@@ -36,7 +36,7 @@ from anubis.core.history.events import (
 )
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Standing
-from anubis.core.history.status import Job
+from anubis.core.history.status import LONGEST_JOB_S, Job
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import (
     Cordon,
@@ -410,7 +410,7 @@ class _Hand:
             turn.keep_by(KeptBy(name=name, policy=policy, said_by=said_by, since=at))
 
     def _observe(self) -> FleetSeen | None:
-        """Ask the orchestrator, and write to the history which jobs began or ended since. A job
+        """Ask the orchestrator, and write to the history which jobs began, grew or ended. A job
         that a gate may still put back has not begun: nothing of it is diagnosed or checked."""
         if self._orchestrator is None:
             self._end_overdue_jobs()
@@ -432,6 +432,11 @@ class _Hand:
             planned_s = max(1.0, min(job.ends_by, at + 30 * DAY_S) - began)
             begun = JobAllocated(nodes=job.nodes, duration_s=planned_s, job=id)
             event_records.append(EventRecord(id=f"job {id} began", at=began, event=begun))
+        event_records += [
+            _growth_of(running[id], now[id].nodes, at)
+            for id in running.keys() & now.keys()
+            if not {*now[id].nodes} <= {*running[id].nodes}
+        ]
         event_records += [_end_of(running[id], at) for id in running.keys() - now.keys()]
         event_records += news_of_windows(seen, windows_known(self._part))
         note(event_records, self._part)
@@ -707,6 +712,11 @@ class _WhenAsked(Mapping[str, float]):
 
 def _end_of(job: Job, at: float) -> EventRecord:
     return EventRecord(id=f"job {job.id} ended", at=at, event=JobEnded(nodes=job.nodes, job=job.id))
+
+
+def _growth_of(job: Job, nodes: tuple[str, ...], at: float) -> EventRecord:
+    grown = JobAllocated(nodes=nodes, duration_s=job.planned_s or LONGEST_JOB_S, job=job.id)
+    return EventRecord(id=f"job {job.id} has further nodes at {at:.3f}", at=at, event=grown)
 
 
 def _name_of(id: str, job: SeenJob, before: Job | None) -> str:

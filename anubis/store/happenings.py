@@ -54,6 +54,7 @@ class HappeningTable(RecordTable[R]):
         order: tuple[str, ...],  # of columns
         last: str = "ended_at",  # the column of the end
         later: Later = _newer,
+        changing: tuple[str, ...] = (),  # columns of which the latest report counts
         **fields: Any,
     ) -> None:
         cluster = sa.Column("cluster", sa.Text, primary_key=True)
@@ -62,6 +63,7 @@ class HappeningTable(RecordTable[R]):
         self._order = [self.c[column] for column in order]
         self._last = last
         self._later = later
+        self._changing = changing
 
     @property
     def last(self) -> sa.Column[Any]:
@@ -73,7 +75,7 @@ class HappeningTable(RecordTable[R]):
         return list(self.records(connection, query.order_by(*self._order)))
 
     def keep(self, connection: sa.Connection, cluster: str, rows: Iterable[Row]) -> Kept:
-        """Add new rows, and new ends of known ones. The first reporter of a row stays."""
+        """Add new rows, and what is new of known ones. The first reporter of a row stays."""
         wait_for_row_count(connection, cluster, self)
         end, keys = self._last, self.table.primary_key.columns.keys()
         key_of = itemgetter(*keys)
@@ -89,7 +91,10 @@ class HappeningTable(RecordTable[R]):
             row | {end: ended} | {name: before[key][name] for name in ("told_by",) if name in row}
             for key, row in reported.items()
             if key in before
-            and (ended := self._later(before[key][end], row[end])) != before[key][end]
+            and (
+                (ended := self._later(before[key][end], row[end])) != before[key][end]
+                or any(row[name] != before[key][name] for name in self._changing)
+            )
         ]
         self.put(
             connection, cluster, (*new, *completed), [before[key_of(row)] for row in completed]
@@ -190,6 +195,7 @@ JOBS = HappeningTable(
     start="started_at",
     end="ended_at",
     order=("started_at", "id"),
+    changing=("participants",),
 )
 
 

@@ -534,6 +534,26 @@ def test_jobs_that_the_owner_shows_are_kept_and_their_nodes_checked_afterwards(s
     assert job.end is not None
 
 
+def test_a_job_has_the_nodes_that_its_owner_shows_last(site):
+    """The pods of a gang come one by one, an elastic job exchanges a node, and ranks end early."""
+    site.keep(**ACT)
+    began = site.now
+    for shown, kept in (
+        ("n1", "n1"),
+        ("n1 n2", "n1 n2"),
+        ("n1 n2 n3", "n1 n2 n3"),
+        ("n1 n3 n4", "n1 n3 n4"),  # another node in place of n2
+        ("n3", "n1 n3 n4"),  # the others are done
+    ):
+        nodes = tuple(shown.split())
+        site.owner.jobs["7"] = SeenJob(owner="jo", nodes=nodes, started_at=began)
+        site.keep(**ACT)
+        with History.open(site.history) as history:
+            (job,) = history.only().jobs.all()
+            assert not history.examine().damages
+        assert (job.nodes, job.end) == (tuple(kept.split()), None)
+
+
 def test_a_job_that_its_gate_puts_back_reserves_its_node_and_leaves_no_trace(site):
     site.keep(**ACT)
     node = _good(site)

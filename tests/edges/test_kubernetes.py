@@ -140,6 +140,19 @@ def test_pods_of_one_owner_are_one_job(api: FakeApi, ask):
     assert {job.owner for job in jobs.values()} == {"ml"}
 
 
+def test_a_job_has_begun_once_the_gate_of_one_of_its_pods_has_let_it(api: FakeApi, ask):
+    """Init containers run while the phase of a pod is Pending."""
+    torch = owner("PyTorchJob", "llama", "kubeflow.org/v1")
+    for number in (1, 2):
+        api.put_node(f"a{number}")
+        api.put_pod(f"p{number}", node=f"a{number}", owner=torch, status={"phase": "Pending"})
+    (job,) = ask().observe().jobs.values()
+    assert (job.nodes, job.has_begun) == (("a1", "a2"), False)
+    api.put_pod("p1", node="a1", owner=torch)
+    (job,) = ask().observe().jobs.values()
+    assert (job.nodes, job.has_begun) == (("a1", "a2"), True)
+
+
 def test_an_owner_that_is_gone_or_hidden_ends_the_chain(api: FakeApi, ask):
     api.put_node("a1")
     api.put_pod("p", node="a1", owner=owner("Job", "gone", "batch/v1"))

@@ -342,8 +342,13 @@ class Consequences:
         return event
 
     def _begin_job(self, event: JobAllocated, at: float) -> None:
+        """Begin a job. A running one that is on further nodes now has the nodes of the event: the
+        pods of a gang come one by one, and an elastic job exchanges nodes."""
         job = Job(id=event.job, nodes=event.nodes, start=at, planned_s=event.duration_s)
-        self.jobs.append(self._known.setdefault(job.id, job))
+        known = self._known.setdefault(job.id, job)
+        if known.end is None and not {*event.nodes} <= {*known.nodes}:
+            self._known[job.id] = replace(known, nodes=event.nodes)
+        self.jobs.append(self._known[job.id])
 
     def _end_job(self, event: JobEnded, at: float) -> JobEnded:
         nodes = self._nodes_of(event)

@@ -93,7 +93,7 @@ class SeenJob:
     nodes: tuple[str, ...]
     started_at: float | None = None
     ends_by: float = math.inf  # its limit of time
-    has_begun: bool = True  # no: it holds its nodes while a prolog runs, which may put it back
+    has_begun: bool = True  # no: it holds its nodes while its gate runs, which may put it back
 
 
 @dataclass(frozen=True, kw_only=True)

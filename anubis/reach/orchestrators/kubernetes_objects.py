@@ -256,14 +256,23 @@ def ends_by(document: Document) -> float:
 
 
 def add_pod(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
-    """Return a job with one more of its pods."""
+    """Return a job with one more of its pods. It has begun if one of them has: until then the gate
+    in a pod may still stop it."""
     node, start = Fields(pod).require("spec", "nodeName"), started_at(pod)
     limit = min(ends_by(pod), owner.ends_by)
+    has_begun = Fields(pod).text("status", "phase") != "Pending"
     if job is None:
-        return SeenJob(owner=owner.namespace, nodes=(node,), started_at=start, ends_by=limit)
+        return SeenJob(
+            owner=owner.namespace,
+            nodes=(node,),
+            started_at=start,
+            ends_by=limit,
+            has_begun=has_begun,
+        )
     nodes = tuple(sorted({*job.nodes, node}))
     first, last = min(job.started_at or start, start), max(job.ends_by, limit)
-    return replace(job, nodes=nodes, started_at=first, ends_by=last)
+    has_begun |= job.has_begun
+    return replace(job, nodes=nodes, started_at=first, ends_by=last, has_begun=has_begun)
 
 
 def asks_for_gpus(pod: Fields, patterns: Sequence[str]) -> bool:
