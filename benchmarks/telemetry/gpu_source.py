@@ -50,6 +50,21 @@ EXPORTED = {  # what dcgm-exporter calls it, and its unit in ours
     "pcie_width": ("DCGM_FI_DEV_PCIE_LINK_WIDTH", 1),
     "nvlink_throughput": ("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", 1e6),
 }
+# counters of errors since the driver was loaded, as dcgm-exporter calls them; a GPU without one has
+# no line, and never a 0
+ERRORS_EXPORTED = {
+    "ecc_correctable": "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
+    "ecc_uncorrectable": "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+    "rows_remapped:correctable": "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+    "rows_remapped:uncorrectable": "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+    "pcie_replays": "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+    "nvlink_errors:crc_flit": "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+    "nvlink_errors:crc_data": "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
+    "nvlink_errors:replay": "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+    "nvlink_errors:recovery": "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+}
+COUNTERS = {name: nvml.ERRORS[name] for name in ERRORS_EXPORTED}
+COUNTED_EVERY_S = 15.0  # each NVLink is asked by itself, 18 times four calls
 Values = dict[str, float | None]
 
 
@@ -61,12 +76,14 @@ class Gpu:
         self._handle: Handle = None
         self._profile: Profile | None = None
         self.uuid = self.unprofiled = ""
+        self._errors: Values = {}
+        self._counted_at = float("-inf")
         self._ever: set[str] = set()  # told
         self.reasons: dict[str, str] = {}  # why something is not told
         self.is_gone = False
 
     def take(self, handle: Handle) -> None:
-        self._handle, self.is_gone = handle, False
+        self._handle, self.is_gone, self._counted_at = handle, False, float("-inf")
         self.uuid = nvml.read(handle, nvml.UUID).values.get("uuid", "")
         try:
             self._profile, self.unprofiled = Profile(handle), ""
@@ -81,7 +98,7 @@ class Gpu:
         self.is_gone = reading.gone
         values: Values = dict(reading.values)
         if not reading.gone:
-            values |= self._read_profile()
+            values |= self._read_profile() | self._count_errors(now)
             if "pcie_tx" not in values:
                 values |= self._traffic(now)
         self.reasons = dict.fromkeys(reading.unsupported, UNSUPPORTED) | reading.unread
@@ -107,6 +124,12 @@ class Gpu:
             return dict(self._profile.read())
         except nvml.pynvml.NVMLError:
             return {}
+
+    def _count_errors(self, now: float) -> Values:
+        if now >= self._counted_at + COUNTED_EVERY_S:
+            self._counted_at = now
+            self._errors = dict(nvml.read(self._handle, COUNTERS).values)
+        return self._errors
 
     def _traffic(self, now: float) -> Values:
         values: Values = dict(nvml.read(self._handle, nvml.TRAFFIC).values)
@@ -199,3 +222,6 @@ def lines_of(node: str, values: dict[Gpu, Values]) -> Iterator[Line]:
             value = readings.get(metric)
             if value is not None:
                 yield Line(name, where, value / unit)
+        for metric, name in ERRORS_EXPORTED.items():
+            if (value := readings.get(metric)) is not None:
+                yield Line(name, where, value)

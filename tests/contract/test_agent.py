@@ -279,6 +279,36 @@ def test_values_of_nvml_for_eight_gpus_arrive_unchanged_and_a_lost_one_is_no_zer
     assert 'gpu="5"' not in sampler.page
 
 
+def test_errors_of_gpus_have_the_names_of_dcgm_and_those_that_nothing_counts_have_no_line(
+    gpu_node, plant
+):
+    plant(ecc_uncorrected_now_3=2, rows_uncorrectable_3=4, no_nvlink_counter_2=3, lost_after_5=3)
+    sampler = Sampler(gpu_node)
+    sampler.rows(1)
+    lines = dict(line.rsplit(" ", 1) for line in sampler.page.splitlines() if "DCGM" in line)
+
+    def values(metric):
+        return {
+            gpu: float(value)
+            for gpu in range(8)
+            for name, value in lines.items()
+            if name.startswith(f'DCGM_FI_DEV_{metric}{{gpu="{gpu}"')
+        }
+
+    others = dict.fromkeys(range(8), 0.0)
+    assert values("ECC_DBE_VOL_TOTAL") == others | {3: 2.0}
+    assert values("UNCORRECTABLE_REMAPPED_ROWS") == others | {3: 4.0}
+    assert values("PCIE_REPLAY_COUNTER") == dict.fromkeys(range(8), 40.0)
+    counted = dict.fromkeys(range(8), 18 * 1000.0)
+    assert values("NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL") == counted
+    assert values("NVLINK_CRC_DATA_ERROR_COUNT_TOTAL") == {
+        g: n for g, n in counted.items() if g != 2
+    }
+    plant(handle_5=15)
+    sampler.rows(3)
+    assert 'gpu="5"' not in sampler.page  # lost: unknown, not without errors
+
+
 def test_a_gpu_that_was_reset_comes_back_and_the_others_never_paused(gpu_node, plant):
     plant(duty=50, lost_after_5=2)
     gpus = Gpus(Place(gpu_node.root, gpu_node.root))
