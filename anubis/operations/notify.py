@@ -53,8 +53,10 @@ def _messages_of_suspicion(record: EventRecord, raised: SuspicionRaised) -> Iter
 
 
 def message_of_diagnosis(advice: PastDiagnosis) -> KeeperMessage:
+    """KeeperMessage with a diagnosis. A job that stands still is diagnosed again when it has ended:
+    the same sentence is reported once a day."""
     return KeeperMessage(
-        key=f"diagnosis {advice.job} {advice.at!r}",
+        key=f"diagnosis {advice.at // DAY_S:.0f} {advice.headline}"[:400],
         at=advice.at,
         topic=Topic.DIAGNOSIS,
         subject=advice.job or "a job",

@@ -389,7 +389,8 @@ def test_a_diagnosis_is_sent_in_the_next_turn(site, tmp_path):
             at=site.wall_clock(),
             places={"xpu-timer": dumps},
         )  # fmt: skip
-        diagnose_and_tell(request, site.caller)
+        for later_s in (0, 60):  # while it stands still, and after its end
+            diagnose_and_tell(replace(request, at=request.at + later_s), site.caller)
         (tmp_path / "empty").mkdir()
         nothing = replace(request, job="4712", places={"logs": tmp_path / "empty"})
         view, _ = diagnose_and_tell(nothing, site.caller)
