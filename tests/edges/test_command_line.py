@@ -163,7 +163,7 @@ def test_a_node_that_became_slower_fails_the_earlier_criteria(accepted):
     assert accepted.run(*validation(accepted)).code == 0
 
     accepted.pace.write_text("80, 81, 79, 80")
-    slower = Desk.run(accepted, *validation(accepted))  # with the real command
+    slower = accepted.run(*validation(accepted))
     assert slower.code == 1
     (verdict,) = [line for line in slower.verdicts if line["verdict"] == "defective"]
     assert [verdict["node"]] == slower.summary["defective"]

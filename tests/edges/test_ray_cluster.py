@@ -508,7 +508,7 @@ def test_one_of_two_drivers_measures_and_no_end_of_the_head_is_a_verdict(
     """Frozen it delays no closing driver; killed it ends no driver."""
     way = desk.write("way.yaml", {"executor": "ray", "address": cluster.address})
     words = ["accept", "--cluster", str(way), "--suite", desk.suite(desk.held_flow())]
-    first = Desk.start(desk, *words)
+    first = desk.start(*words)
     assert eventually(desk.began), first.communicate()
     second = desk.ask(*words)
     assert (second.code, second.out) == (2, "")
