@@ -120,9 +120,26 @@ class _Naive:
             for a, b in self.stretches([not flag for flag in on]):
                 if (b - a + 1) * self.t.step_s > self.s.gap_s:
                     holes.setdefault((a, b), []).append(name)
+        for i, ends in list(vanished.items()):
+            deaf = [last for last, end, m in ends if self.is_deaf(i, last, end, m)]
+            for last, end, m in [one for one in ends if deaf and abs(one[0] - deaf[-1]) <= 2]:
+                ends.remove((last, end, m))
+                self.odd(i, AnomalyKind.GAPS, self.names[m], last, end)
+            if not ends:
+                del vanished[i]
         for (a, b), names in holes.items():
             self.odd(None, AnomalyKind.GAPS, names[0] if len(names) == 1 else "", a, b)
         return vanished
+
+    def is_deaf(self, i, last, end, m):
+        """Return whether GPUs of a node report on after a metric of its host."""
+        later = [
+            [math.isfinite(v) for v in self.t.values[g][i][last + 1 : end + 1]]
+            for g, metric in enumerate(self.t.metrics)
+            if metric.family == "gpu"
+        ]
+        is_host = self.t.metrics[m].family in {"cpu", "memory", "disk"}
+        return is_host and any(sum(flags) * 2 > len(flags) for flags in later)
 
     def stretches(self, flags):
         result, start = [], None
@@ -382,7 +399,7 @@ class _Naive:
             again = False
             for i, a, b in self.runs(name, names, peers):
                 first, last = self.first + a, self.first + b + self.s.window - 1
-                yield_first = self.first + max(a, b - self.needed + 1) if self.naming else first
+                yield_first = self.first + max(a, b - self.long() + 1) if self.naming else first
                 lefts = {}
                 for metric in names:
                     m = self.names.index(metric)
@@ -402,11 +419,17 @@ class _Naive:
             if not again:
                 return
 
+    def long(self):
+        """Once a node is named, the end of the job is explained."""
+        return self.points_in(self.s.continuity_s) if self.suspicions else self.needed
+
     def fires(self):
         for name, names in self.comparisons:
             for group in self.peer_groups:
                 for peers, i, b, length, m, left, last in self.leavers(name, names, group):
-                    if length >= self.needed and not (self.s.returns and left["returned"]):
+                    points = left["until"] + 1 - left["since"]
+                    is_long = length >= self.long() and points >= 0.9 * self.long()
+                    if is_long and not (self.s.returns and left["returned"]):
                         return name, names, peers, i, b, m, left, last
         return None
 

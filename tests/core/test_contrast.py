@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from watched import CPU, DUTY, PFC, StandIn, healthy, set_values
+from watched import CPU, DUTY, PFC, TENSOR, StandIn, healthy, set_values
 
 from anubis.core.watch.contrast import LONG, SHORT, contrasts, quantiles
 from anubis.core.watch.detector import look
@@ -17,8 +17,8 @@ from anubis.core.watch.watch_settings import WatchSettings
 BLIND = StandIn(threshold=1e9)  # a model with which no node ever differs
 
 
-def named(telemetry, **settings):
-    seen = look(telemetry, BLIND, WatchSettings(**settings))
+def named(telemetry, *, ended=False, **settings):
+    seen = look(telemetry, BLIND, WatchSettings(**settings), ended=ended)
     assert {one.deviations[0].sign for one in seen.suspicions} <= {Sign.CONTRAST}
     return [suspicion.node for suspicion in seen.suspicions]
 
@@ -50,7 +50,7 @@ def contrasts_by_hand(values, metric, width, size, needed, steady, most):
             continue
         apart = {}
         for number, row in enumerate(blocks):
-            beyond, counts = [], []
+            beyond, counts, gone = [], [], []
             for at, value in enumerate(row):
                 now = np.median([abs(blocks[i, at] - middle[at] - own[i]) for i in range(len(own))])
                 noise = 2 * max(usual[number], np.median(usual), 1.4826 * now)
@@ -59,10 +59,23 @@ def contrasts_by_hand(values, metric, width, size, needed, steady, most):
                 beyond.append(sign * gap > limit and sign * change > limit)
                 pause = metric.fault is Side.LOW and middle[at] < 2 * limit
                 counts.append(beyond[-1] or not pause)
-            for end in range(needed, len(row) + 1):
-                counted = max(sum(counts[end - needed : end]), 0.75 * needed)
-                if sum(beyond[end - needed : end]) >= steady * counted:
-                    apart[number] = end
+                toward = gap * change > 0 and sign * gap > 0
+                gone.append((min(abs(gap), abs(change)) * (1 if toward else -1), pause))
+            fits = [
+                sum(beyond[end - needed : end])
+                >= steady * max(sum(counts[end - needed : end]), 0.75 * needed)
+                for end in range(needed, len(row) + 1)
+            ]
+            if any(fits):
+                last = first = max(at for at, fit in enumerate(fits) if fit)
+                while first and fits[first - 1]:
+                    first -= 1
+                where = [at for at in range(first, last + needed) if beyond[at]]
+                run = gone[where[0] : where[-1] + 1]
+                most = 0.8 * np.median([size for size, _ in run])
+                parts = [1 if pause or size >= most else max(0, size / most) for size, pause in run]
+                if sum(parts) >= 0.9 * needed:
+                    apart[number] = where[-1] + 1
         if len(apart) <= most:
             found.update({(number, sign): end for number, end in apart.items()})
     return found
@@ -146,6 +159,49 @@ def test_a_node_that_always_differed_or_was_never_seen_with_its_peers_is_not_nam
 def test_more_work_than_its_peers_do_is_no_fault_of_a_gpu_but_of_a_processor_taken_away():
     assert named(set_values(healthy(), "gpu_duty", "n2", 500, 900, 120.0)) == []
     assert named(set_values(healthy(), "cpu_use", "n2", 500, 900, 90.0)) == ["n2"]
+
+
+def test_a_processor_that_does_more_is_no_fault_if_neither_its_node_nor_the_job_does_less():
+    for name, rows, share, culprits in (
+        ("gpu_tensor", slice(None), 1.0, []),  # a backup, a checkpoint that is sent away
+        ("gpu_tensor", slice(None), 0.8, ["n2"]),  # all wait for it
+        ("gpu_duty", slice(2, 3), 0.7, ["n2"]),
+    ):
+        telemetry = healthy(metrics=(CPU, DUTY, TENSOR))
+        set_values(telemetry, "cpu_use", "n2", 500, 900, 90.0)
+        telemetry.series(name)[rows, 500:] *= share
+        assert named(telemetry) == culprits
+
+
+@pytest.mark.parametrize("length", [200, 250])
+def test_a_stop_is_as_long_in_long_blocks_as_in_short_ones(length):
+    for begin in range(900, 940, 8):
+        telemetry = healthy(points=begin + length, metrics=(DUTY,))
+        telemetry.values[0, 3, begin:] = 0.0
+        assert named(telemetry) == ["n3"] * (length > 240)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_node_is_named_only_if_it_was_apart_for_twice_as_long_as_all_but_one_other(seed):
+    dice = np.random.default_rng(seed)
+    telemetry = healthy(12, points=1200, metrics=(CPU, DUTY), seed=seed)
+    *pausing, still = dice.choice(12, 4, replace=False)
+    for row, begin in zip(pausing, (440, 600, 760), strict=True):
+        length = dice.integers(136, 200)
+        telemetry.values[dice.integers(2), row, begin : begin + length] *= 0.02
+    for begin, culprits in ((1200 - 250, []), (640, [f"n{still}"])):
+        telemetry.values[1, still, begin:] *= 0.02
+        assert named(telemetry) == culprits
+
+
+def test_once_the_end_of_a_job_is_explained_no_other_node_is_named_for_a_minute():
+    telemetry = healthy(60)
+    set_values(telemetry, "cpu_use", "n5", 820, 900, 3.0)
+    assert named(telemetry) == []
+    assert named(telemetry, ended=True) == ["n5"]
+    set_values(telemetry, "gpu_duty", "n2", 700, 900, 0.0)
+    set_values(telemetry, "cpu_use", "n2", 700, 900, 1.0)
+    assert named(telemetry, ended=True) == ["n2"]
 
 
 def test_a_node_that_was_always_restless_must_differ_by_more():

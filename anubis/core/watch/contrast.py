@@ -5,7 +5,8 @@ is apart if its contrast, and the change of its contrast since the first minutes
 and exceed twice what is usual for it and for its peers, for all of the continuity. If more nodes
 are apart than one look may suspect, the job works so, and none is named; nor is a node without a
 past. The same is done in blocks of 40 seconds, which show smaller changes: steps, and the moments
-at which values are taken, make short blocks differ.
+at which values are taken, make short blocks differ. A block in which the node left, or returned,
+counts in part.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ TIMES = 2.0  # a change must exceed the usual ones so many times: four deviation
 OF_RANGE = 0.01  # of the metric's range: less is rounding
 OF_LEVEL = 0.15  # of its peers' level: less holds up no job
 BUSIER = ("cpu",)  # families in which a fault may show on the other side: a processor taken away
+NEARLY = 0.8  # of the usual change in a run: more is all of it
+ENTIRE = 0.9  # share of the continuity for which it must be apart, blocks in part counted in part
 AT_WORK = 0.75  # share of the blocks that must not be pauses
 ROUNDING = 1e-9  # so that 240.0000001 s are no block more than 240
 SIDES = {-1: Side.LOW, 1: Side.HIGH}
@@ -81,6 +84,24 @@ def contrasts(
     return results
 
 
+def restless_rows(
+    values: Floats32, metric: WatchedMetric, span: Span, peers: Ints, long_s: float, step_s: float
+) -> set[int]:
+    """Rows among `peers` that were apart for so many seconds, on a side on which faults are."""
+    rows = set[int]()
+    for grain in (SHORT, LONG):
+        blocks = _blocks(values[peers], size=max(1, round(grain.block_s / step_s)))
+        needed = max(1, math.ceil(long_s / (blocks.size * step_s) - ROUNDING))
+        changes, limits, pauses = _changes(blocks.means, metric, span)
+        for sign, side in SIDES.items():
+            if metric.fault in (Side.EITHER, side):
+                beyond = sign * changes > limits
+                counted = np.isfinite(changes) & (beyond | ~pauses)
+                runs = _runs(beyond, counted, needed, grain.steady)
+                rows |= {int(peers[row]) for row, _, _ in runs}
+    return rows
+
+
 def _apart(
     blocks: _Blocks, metric: WatchedMetric, span: Span, needed: int, grain: Grain, limit: int
 ) -> Iterator[Contrast]:
@@ -91,7 +112,11 @@ def _apart(
             continue
         beyond = sign * changes > limits
         counted = np.isfinite(changes) & (beyond | ~pauses)
-        runs = list(_runs(beyond, counted, needed, grain.steady))
+        runs = [
+            run
+            for run in _runs(beyond, counted, needed, grain.steady)
+            if _blocks_apart(sign * changes, pauses, *run) >= ENTIRE * needed
+        ]
         for row, first, last in runs if len(runs) <= limit else ():
             excess = (sign * changes / limits)[row, first : last + 1]
             yield Contrast(
@@ -102,6 +127,16 @@ def _apart(
                 score=TIMES * float(np.nanmedian(excess)),
                 as_faults_do=as_faults_do,
             )
+
+
+def _blocks_apart(changes: Floats, pauses: Flags, row: int, first: int, last: int) -> float:
+    """Number of blocks of a run for which a node was apart. One with little of the usual change
+    counts in part: the node left, or returned, within it. So does none that is unknown."""
+    run = slice(first, last + 1)
+    usual = NEARLY * float(np.nanmedian(changes[row, run]))
+    shares = np.clip(np.nan_to_num(changes[row, run]) / usual, 0, 1)
+    is_pause = pauses[row, run] & (shares < 1)
+    return float(np.where(is_pause, 1, shares).sum())
 
 
 def _blocks(values: Floats32, size: int) -> _Blocks:
@@ -150,7 +185,8 @@ def quantiles(values: Floats, share: float) -> Floats:
 def _runs(
     beyond: Flags, counted: Flags, needed: int, steady: float
 ) -> Iterator[tuple[int, int, int]]:
-    """The newest run of each node: its row, and the first and the last block."""
+    """The newest run of each node: its row, and the first and the last block in which it is
+    apart."""
     if beyond.shape[1] < needed:
         return
     fewest = AT_WORK * needed
@@ -159,7 +195,8 @@ def _runs(
         last = int(np.flatnonzero(fits[row])[-1])
         before = np.flatnonzero(~fits[row, :last])
         first = int(before[-1]) + 1 if len(before) else 0
-        yield int(row), first, last + needed - 1
+        apart = first + np.flatnonzero(beyond[row, first : last + needed])
+        yield int(row), int(apart[0]), int(apart[-1])
 
 
 def _sums(flags: Flags, needed: int) -> Ints:

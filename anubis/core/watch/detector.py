@@ -9,22 +9,23 @@ several faulty nodes, series that vanish, and a distinction of faults from jitte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.watch.contrast import TIMES, Contrast, contrasts
+from anubis.core.watch.contrast import ENTIRE, TIMES, Contrast, contrasts, restless_rows
 from anubis.core.watch.deviations import Departure, Deviations
-from anubis.core.watch.distances import AnswersForMetrics, Comparison
+from anubis.core.watch.distances import AnswersForMetrics, Comparison, unjudged_reason
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
 from anubis.core.watch.search import Run, runs
-from anubis.core.watch.silences import cut_at_stop, silences
+from anubis.core.watch.silences import cut_at_stop, silences, works_less
 from anubis.core.watch.telemetry import Side, Span, Telemetry, span_of
 from anubis.core.watch.watch_settings import WatchSettings
 
 ROUNDING = 1e-9  # 0.29 * 100 is a little less than 29
+OFTEN = 0.5  # of a node's time apart: what others were apart for that long is usual in a job
 CONCATENATED = "concatenated"  # the model's name for the threshold of all metrics as one
 
 
@@ -113,7 +114,7 @@ def _comparisons(
     names = [metric.name for metric in telemetry.metrics]
     usable = []
     for name in model.order:
-        if reason := _unjudged_reason(name, telemetry, model, settings, unreported):
+        if reason := unjudged_reason(name, telemetry, model, settings, unreported):
             unjudged[name] = reason
         else:
             usable.append(names.index(name))
@@ -143,31 +144,6 @@ def _comparisons(
     return tuple(compare(names[metric], metric) for metric in usable)
 
 
-def _unjudged_reason(
-    name: str,
-    telemetry: Telemetry,
-    model: AnswersForMetrics,
-    settings: WatchSettings,
-    unreported: Mapping[str, str],
-) -> str:
-    if name not in (metric.name for metric in telemetry.metrics):
-        return "not in the telemetry"
-    if settings.denoised and name not in model.denoisers:
-        return "the watch model was not trained for it"
-    if not settings.concatenated and name not in model.thresholds:
-        return "the watch model has no threshold for it"
-    return unreported.get(name, "") or _too_little(name, telemetry)
-
-
-def _too_little(name: str, telemetry: Telemetry) -> str:
-    """Reason why no node can do less than others by an amount that counts; empty: one can."""
-    metric = next(metric for metric in telemetry.metrics if metric.name == name)
-    if metric.fault is not Side.LOW or np.nanmax(telemetry.series(name)) > metric.floor:
-        return ""
-    reason = f"no node reported more than {metric.floor:g} {metric.unit}, the least that counts"
-    return f"{reason}: are these shares of 1, not percent?" if metric.unit == "%" else reason
-
-
 @dataclass(frozen=True)
 class _Left:
     """A run of windows that a node stands out of, and its departure from its peers."""
@@ -178,6 +154,16 @@ class _Left:
     peers: Ints
     metric: int
     departure: Departure
+
+    @property
+    def points(self) -> int:
+        """Number of points for which it was apart: with seldom samples a window is long."""
+        return self.departure.until + 1 - self.departure.since
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """First and last point at which it was apart."""
+        return self.departure.since, self.departure.until
 
     @property
     def last(self) -> int:
@@ -237,14 +223,23 @@ class _Looking:
         )
         for candidate in candidates:
             row, metric, left = candidate.contrast.row, candidate.metric, candidate.departure
-            if row not in self.suspected and self._may_suspect():
+            is_long = (candidate.contrast.last + 1 - candidate.contrast.first) >= self._needed_now()
+            if row in self.suspected or not is_long or self._is_usual(left.since, left.until):
+                continue
+            if self._may_suspect():
                 names_it = self.evidence.deviation(
                     metric, left, candidate.contrast.score, TIMES, sign=Sign.CONTRAST
                 )
                 elsewhere = self.evidence.elsewhere(
                     metric, candidate.peers, row, left.since, candidate.contrast.last
                 )
-                self._suspect(row, (names_it, *elsewhere))
+                if candidate.contrast.as_faults_do or self._costs(elsewhere, left.since):
+                    self._suspect(row, (names_it, *elsewhere))
+
+    def _costs(self, elsewhere: Iterable[Deviation], since: int) -> bool:
+        """Return whether a processor that does more costs work: of its node, or of the job."""
+        lowered = any(deviation.side is Side.LOW for deviation in elsewhere)
+        return lowered or works_less(self.telemetry, since) is not False
 
     def _contrasting(self) -> Iterator[_Contrasting]:
         """Contrasts that are in the judged time, of nodes that left their peers for good."""
@@ -307,11 +302,41 @@ class _Looking:
     def _first_that_fires(self) -> _Left | None:
         for comparison in self.comparisons:
             for group in range(len(self.groups)):
-                for left in self._leavers(comparison, group, self.needed):
+                for left in self._leavers(comparison, group, self._needed_now()):
                     returned = self.settings.returns and left.departure.returned
-                    if len(left.run) >= self.needed and not returned:
+                    needed = self._needed_now()
+                    is_long = len(left.run) >= needed and left.points >= ENTIRE * needed
+                    if is_long and not returned and not self._is_usual(*left.extent):
                         return left
         return None
+
+    def _is_usual(self, first: int, last: int) -> bool:
+        """Return whether more nodes than one look may suspect, and one that jitters, were apart by
+        themselves for half as long: nodes of this job do not do the same at the same time."""
+        if not self.settings.contrast:
+            return False
+        long_s = OFTEN * max(self.needed, last + 1 - first) * self.telemetry.step_s
+        rows = {
+            row
+            for metric in sorted({m for comparison in self.comparisons for m in comparison.metrics})
+            for group in self.groups
+            for row in restless_rows(
+                self.telemetry.values[metric],
+                self.telemetry.metrics[metric],
+                self.evidence.spans[metric],
+                group,
+                long_s,
+                self.telemetry.step_s,
+            )
+        }
+        return len(rows) > self.settings.limit(len(self.telemetry.nodes)) + 1
+
+    def _needed_now(self) -> int:
+        """Windows that make a suspicion. Once a node is named, the end of a job is explained: then
+        no other is named by less than in a job that runs."""
+        if self.suspected:
+            return self.settings.windows_needed(self.telemetry.step_s)
+        return self.needed
 
     def _leavers(self, comparison: Comparison, group: int, enough: int) -> Iterator[_Left]:
         """Departures, newest first. Nodes that were always apart have a role: all found at once are

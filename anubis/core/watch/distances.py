@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from anubis.core.arrays import Floats, Floats32, Ints
-from anubis.core.watch.telemetry import Span, Telemetry
+from anubis.core.watch.telemetry import Side, Span, Telemetry
 from anubis.core.watch.watch_settings import Distance, WatchSettings
 
 _ROWS = 64  # compared at once with all: as many as fit the caches
@@ -194,6 +194,32 @@ class AnswersForMetrics(Protocol):
     def thresholds(self) -> Mapping[str, ThresholdByNodes]: ...
     @property
     def order(self) -> tuple[str, ...]: ...
+
+
+def unjudged_reason(
+    name: str,
+    telemetry: Telemetry,
+    model: AnswersForMetrics,
+    settings: WatchSettings,
+    unreported: Mapping[str, str],
+) -> str:
+    """Reason why nodes are not compared by a metric; empty: they are."""
+    if name not in (metric.name for metric in telemetry.metrics):
+        return "not in the telemetry"
+    if settings.denoised and name not in model.denoisers:
+        return "the watch model was not trained for it"
+    if not settings.concatenated and name not in model.thresholds:
+        return "the watch model has no threshold for it"
+    return unreported.get(name, "") or _too_little(name, telemetry)
+
+
+def _too_little(name: str, telemetry: Telemetry) -> str:
+    """Reason why no node can do less than others by an amount that counts; empty: one can."""
+    metric = next(metric for metric in telemetry.metrics if metric.name == name)
+    if metric.fault is not Side.LOW or np.nanmax(telemetry.series(name)) > metric.floor:
+        return ""
+    reason = f"no node reported more than {metric.floor:g} {metric.unit}, the least that counts"
+    return f"{reason}: are these shares of 1, not percent?" if metric.unit == "%" else reason
 
 
 @dataclass(kw_only=True)

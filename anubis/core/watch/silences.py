@@ -1,6 +1,7 @@
 """Assesses silence: a node whose series ended is suspect, and one that never reported is an
 anomaly. If most nodes are silent together, the cause is the monitoring, not the nodes. So it is if
-the job works on: the ranks of a job wait for a node that is lost.
+the job works on: the ranks of a job wait for a node that is lost. Nor is a node lost whose GPUs
+report, though its host does not.
 
 Whether a job works shows in tensor cores and the network only: GPUs are busy while ranks wait.
 """
@@ -93,6 +94,7 @@ class Silences:
 def silences(telemetry: Telemetry, settings: WatchSettings, *, ended: bool) -> Silences:
     long = windows_in(_vanishing_s(settings, ended), telemetry.step_s)
     presences = [presence(values, long=long, least=settings.window) for values in telemetry.values]
+    deaf = _deaf_hosts(telemetry, presences)
     vanished: defaultdict[int, list[Deviation]] = defaultdict(list)
     anomalies: list[Anomaly] = []
     for metric, seen in enumerate(presences):
@@ -100,8 +102,8 @@ def silences(telemetry: Telemetry, settings: WatchSettings, *, ended: bool) -> S
             anomalies.append(_joint_anomaly(telemetry, metric, seen))
         else:
             for row in seen.vanished.tolist():
-                if not ended and works_on(telemetry, int(seen.last[row]), long):
-                    anomalies.append(_unheard_anomaly(telemetry, metric, seen, row))
+                if why := _unheard_reason(telemetry, int(seen.last[row]), deaf.get(row), long):
+                    anomalies.append(_unheard_anomaly(telemetry, metric, seen, row, why))
                 else:
                     vanished[row].append(_vanished_deviation(telemetry, metric, seen, row))
         anomalies += _node_anomalies(telemetry, metric, seen)
@@ -115,6 +117,29 @@ def silences(telemetry: Telemetry, settings: WatchSettings, *, ended: bool) -> S
             if not seen.reported
         },
     )
+
+
+def _unheard_reason(telemetry: Telemetry, last: int, deaf: int | None, long: int) -> str:
+    """Reason why a series that ended shows no lost node; empty: it may."""
+    if deaf is not None and abs(last - deaf) <= AT_ONCE:
+        return "and its GPUs do: look at its monitoring"
+    if works_on(telemetry, last, long):
+        return "and the job works on: look at its monitoring, and at the node if none waits for it"
+    return ""
+
+
+def _deaf_hosts(telemetry: Telemetry, presences: Sequence[Presence]) -> Mapping[int, int]:
+    """Rows of nodes whose GPUs report on after the series of the host ended, and the last point of
+    these. The exporter of such a node ended: what its NICs did is then unknown, too."""
+    gpus = [place for place, metric in enumerate(telemetry.metrics) if metric.family == "gpu"]
+    deaf = {}
+    for metric, seen in zip(telemetry.metrics, presences, strict=True):
+        for row in seen.vanished.tolist() if metric.family in HOST else ():
+            last = int(seen.last[row])
+            later = np.isfinite(telemetry.values[gpus, row, last + 1 : seen.newest + 1])
+            if (later.mean(axis=1) > REPORTING).any():
+                deaf[row] = last
+    return deaf
 
 
 def _vanishing_s(settings: WatchSettings, ended: bool) -> float:
@@ -155,7 +180,9 @@ def _joint_anomaly(telemetry: Telemetry, metric: int, seen: Presence) -> Anomaly
     )
 
 
-def _unheard_anomaly(telemetry: Telemetry, metric: int, seen: Presence, row: int) -> Anomaly:
+def _unheard_anomaly(
+    telemetry: Telemetry, metric: int, seen: Presence, row: int, why: str
+) -> Anomaly:
     name, last = telemetry.metrics[metric].name, int(seen.last[row])
     return Anomaly(
         node=telemetry.nodes[row],
@@ -163,8 +190,8 @@ def _unheard_anomaly(telemetry: Telemetry, metric: int, seen: Presence, row: int
         metric=name,
         since=float(telemetry.times[last]),
         until=float(telemetry.times[seen.newest]),
-        sentence=f"has not reported {name} for {_seconds(telemetry, last + 1, seen.newest):.0f} s,"
-        " and the job works on: look at its monitoring",
+        sentence=f"has not reported {name} for {_seconds(telemetry, last + 1, seen.newest):.0f} s"
+        f", {why}",
     )
 
 
@@ -228,6 +255,8 @@ def _seconds(telemetry: Telemetry, first: int, last: int) -> float:
 
 LIVELY = 75  # percentile of a metric that counts as its level at work
 IDLE = 0.5  # of that level: less in every metric of activity is no work
+HOST = {"cpu", "memory", "disk"}  # families that a node has as long as it runs
+AT_ONCE = 2  # points within which the series of one exporter end
 ACTIVITY = {"cpu", "gpu", "throughput"}  # families
 
 
@@ -254,7 +283,27 @@ def works_on(telemetry: Telemetry, since: int, long: int) -> bool:
     levels = [medians(values) for values in _values_of_work(telemetry)]
     works = np.any([_lively(level) for level in levels], axis=0) if levels else np.zeros(0)
     before, after = works[: since + 1], works[since + 1 + long // 2 :]
-    return bool(after.size and after.mean() >= IDLE * before.mean() > 0)
+    if not after.size:
+        return False
+    share = max(after.mean(), after[: 2 * long].mean())  # another fault may stop it later
+    return bool(share >= IDLE * before.mean() > 0)
+
+
+def works_less(telemetry: Telemetry, since: int) -> bool | None:
+    """Return whether the job does less work since a point than before it. None: no metric shows
+    work."""
+    levels = [medians(values) for values in _values_of_work(telemetry)]
+    ratios = [
+        float(np.median(after[np.isfinite(after)]) / usual)
+        for level in levels
+        if (usual := _middle(level[:since])) > 0 and np.isfinite(after := level[since:]).any()
+    ]
+    return min(ratios) < 1 - LESS if ratios else None
+
+
+def _middle(levels: Floats) -> float:
+    finite = levels[np.isfinite(levels)]
+    return float(np.median(finite)) if finite.size else 0.0
 
 
 def _lively(levels: Floats) -> Flags:
@@ -267,7 +316,8 @@ WORK = ("gpu_tensor", "gpu_fp", "nvlink_throughput", "throughput", "tcp_throughp
 AT_WORK = 95  # percentile of a metric that counts as its level at work
 NOTHING = 0.05  # of that level: less is no work
 INTERRUPTED = 0.05  # share of the time for which something may move
-REPORTING = 0.5  # share of the nodes that must report
+LESS = 0.05  # share of its work that a job must lose to be slower
+REPORTING = 0.5  # share of the nodes, or of the time, that must report
 
 
 def standing_still(telemetry: Telemetry, limit_s: float) -> float | None:
