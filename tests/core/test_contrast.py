@@ -171,6 +171,12 @@ def test_a_processor_that_does_more_is_no_fault_if_neither_its_node_nor_the_job_
         set_values(telemetry, "cpu_use", "n2", 500, 900, 90.0)
         telemetry.series(name)[rows, 500:] *= share
         assert named(telemetry) == culprits
+        seen = look(telemetry, StandIn(order=("cpu_use",)), WatchSettings())  # by the model, too
+        assert [suspicion.node for suspicion in seen.suspicions] == culprits
+    busy = healthy(metrics=(CPU, DUTY))
+    busy.series("gpu_duty")[:, :] /= 2
+    set_values(busy, "gpu_duty", "n2", 500, 900, 95.0)
+    assert not look(busy, StandIn(order=("gpu_duty",)), WatchSettings()).suspicions
 
 
 @pytest.mark.parametrize("length", [200, 250])

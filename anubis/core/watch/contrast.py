@@ -12,14 +12,15 @@ counts in part.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Floats32, Ints
 from anubis.core.watch.medians import medians
-from anubis.core.watch.telemetry import Side, Span, WatchedMetric
+from anubis.core.watch.telemetry import Side, Span, Telemetry, WatchedMetric
 
 PAST = 1 / 3  # of what is known: what the last look could not name yet began after it
 LEAST_PAST = 8  # blocks: fewer do not show what is usual
@@ -85,21 +86,37 @@ def contrasts(
 
 
 def restless_rows(
-    values: Floats32, metric: WatchedMetric, span: Span, peers: Ints, long_s: float, step_s: float
+    telemetry: Telemetry,
+    spans: Sequence[Span],
+    metrics: Iterable[int],
+    groups: Sequence[Ints],
+    long_s: float,
 ) -> set[int]:
-    """Rows among `peers` that were apart for so many seconds, on a side on which faults are."""
-    rows = set[int]()
-    for grain in (SHORT, LONG):
-        blocks = _blocks(values[peers], size=max(1, round(grain.block_s / step_s)))
-        needed = max(1, math.ceil(long_s / (blocks.size * step_s) - ROUNDING))
-        changes, limits, pauses = _changes(blocks.means, metric, span)
-        for sign, side in SIDES.items():
-            if metric.fault in (Side.EITHER, side):
-                beyond = sign * changes > limits
-                counted = np.isfinite(changes) & (beyond | ~pauses)
-                runs = _runs(beyond, counted, needed, grain.steady)
-                rows |= {int(peers[row]) for row, _, _ in runs}
-    return rows
+    """Rows that were apart from their group for so many seconds, on a side on which faults are."""
+    return {
+        int(peers[row])
+        for metric, peers, grain in product(metrics, groups, (SHORT, LONG))
+        for row in _restless(telemetry, spans, metric, peers, grain, long_s)
+    }
+
+
+def _restless(
+    telemetry: Telemetry,
+    spans: Sequence[Span],
+    metric: int,
+    peers: Ints,
+    grain: Grain,
+    long_s: float,
+) -> Iterator[int]:
+    size = max(1, round(grain.block_s / telemetry.step_s))
+    blocks = _blocks(telemetry.values[metric][peers], size)
+    needed = max(1, math.ceil(long_s / (size * telemetry.step_s) - ROUNDING))
+    changes, limits, pauses = _changes(blocks.means, telemetry.metrics[metric], spans[metric])
+    for sign, side in SIDES.items():
+        if telemetry.metrics[metric].fault in (Side.EITHER, side):
+            beyond = sign * changes > limits
+            counted = np.isfinite(changes) & (beyond | ~pauses)
+            yield from (row for row, _, _ in _runs(beyond, counted, needed, grain.steady))
 
 
 def _apart(

@@ -9,22 +9,30 @@ several faulty nodes, series that vanish, and a distinction of faults from jitte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.watch.contrast import ENTIRE, TIMES, Contrast, contrasts, restless_rows
+from anubis.core.watch.contrast import (
+    BUSIER,
+    ENTIRE,
+    TIMES,
+    Contrast,
+    contrasts,
+    restless_rows,
+)
 from anubis.core.watch.deviations import Departure, Deviations
 from anubis.core.watch.distances import AnswersForMetrics, Comparison, unjudged_reason
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
 from anubis.core.watch.search import Run, runs
-from anubis.core.watch.silences import cut_at_stop, silences, works_less
+from anubis.core.watch.silences import costs, cut_at_stop, silences
 from anubis.core.watch.telemetry import Side, Span, Telemetry, span_of
 from anubis.core.watch.watch_settings import WatchSettings
 
 ROUNDING = 1e-9  # 0.29 * 100 is a little less than 29
+GPU_WORK = {"gpu_duty", "gpu_graphics", "gpu_tensor", "gpu_sm", "gpu_fp"}  # more is no fault
 OFTEN = 0.5  # of a node's time apart: what others were apart for that long is usual in a job
 CONCATENATED = "concatenated"  # the model's name for the threshold of all metrics as one
 
@@ -156,16 +164,6 @@ class _Left:
     departure: Departure
 
     @property
-    def points(self) -> int:
-        """Number of points for which it was apart: with seldom samples a window is long."""
-        return self.departure.until + 1 - self.departure.since
-
-    @property
-    def extent(self) -> tuple[int, int]:
-        """First and last point at which it was apart."""
-        return self.departure.since, self.departure.until
-
-    @property
     def last(self) -> int:
         """Last point of the run in the telemetry."""
         return self.comparison.first + self.run.last + self.comparison.settings.window - 1
@@ -233,13 +231,8 @@ class _Looking:
                 elsewhere = self.evidence.elsewhere(
                     metric, candidate.peers, row, left.since, candidate.contrast.last
                 )
-                if candidate.contrast.as_faults_do or self._costs(elsewhere, left.since):
+                if candidate.contrast.as_faults_do or costs(elsewhere, self.telemetry, left.since):
                     self._suspect(row, (names_it, *elsewhere))
-
-    def _costs(self, elsewhere: Iterable[Deviation], since: int) -> bool:
-        """Return whether a processor that does more costs work: of its node, or of the job."""
-        lowered = any(deviation.side is Side.LOW for deviation in elsewhere)
-        return lowered or works_less(self.telemetry, since) is not False
 
     def _contrasting(self) -> Iterator[_Contrasting]:
         """Contrasts that are in the judged time, of nodes that left their peers for good."""
@@ -305,30 +298,32 @@ class _Looking:
                 for left in self._leavers(comparison, group, self._needed_now()):
                     returned = self.settings.returns and left.departure.returned
                     needed = self._needed_now()
-                    is_long = len(left.run) >= needed and left.points >= ENTIRE * needed
-                    if is_long and not returned and not self._is_usual(*left.extent):
+                    is_long = len(left.run) >= needed and left.departure.points >= ENTIRE * needed
+                    if is_long and not returned and self._may_be_fault(left):
                         return left
         return None
+
+    def _may_be_fault(self, left: _Left) -> bool:
+        """Return whether a departure is not usual in the job, and not only more work."""
+        watched, since = self.telemetry.metrics[left.metric], left.departure.since
+        if not self.settings.contrast:
+            return True
+        if left.departure.side is Side.HIGH and watched.name in GPU_WORK:
+            return False
+        if left.departure.side is Side.HIGH and watched.family in BUSIER:
+            beside = (left.metric, left.peers, left.run.row, since, left.last)
+            if not costs(self.evidence.elsewhere(*beside), self.telemetry, since):
+                return False
+        return not self._is_usual(since, left.departure.until)
 
     def _is_usual(self, first: int, last: int) -> bool:
         """Return whether more nodes than one look may suspect, and one that jitters, were apart by
         themselves for half as long: nodes of this job do not do the same at the same time."""
-        if not self.settings.contrast:
-            return False
         long_s = OFTEN * max(self.needed, last + 1 - first) * self.telemetry.step_s
-        rows = {
-            row
-            for metric in sorted({m for comparison in self.comparisons for m in comparison.metrics})
-            for group in self.groups
-            for row in restless_rows(
-                self.telemetry.values[metric],
-                self.telemetry.metrics[metric],
-                self.evidence.spans[metric],
-                group,
-                long_s,
-                self.telemetry.step_s,
-            )
-        }
+        metrics = {metric for comparison in self.comparisons for metric in comparison.metrics}
+        rows = restless_rows(
+            self.telemetry, self.evidence.spans, sorted(metrics), self.groups, long_s
+        )
         return len(rows) > self.settings.limit(len(self.telemetry.nodes)) + 1
 
     def _needed_now(self) -> int:

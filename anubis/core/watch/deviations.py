@@ -36,6 +36,11 @@ class Departure:
     distance: float  # mean, in the unit of the metric
     side: Side
 
+    @property
+    def points(self) -> int:
+        """Number of points for which it was apart: if samples are seldom, a window is long."""
+        return self.until + 1 - self.since
+
 
 def departure(
     own: Floats,

@@ -289,6 +289,13 @@ def works_on(telemetry: Telemetry, since: int, long: int) -> bool:
     return bool(share >= IDLE * before.mean() > 0)
 
 
+def costs(deviations: Iterable[Deviation], telemetry: Telemetry, since: int) -> bool:
+    """Return whether a processor that does more since a point costs work: of its node, which
+    deviates in this way elsewhere, or of the job. If no metric shows work, it may."""
+    lowered = any(deviation.value < (1 - LESS) * deviation.peers for deviation in deviations)
+    return lowered or works_less(telemetry, since) is not False
+
+
 def works_less(telemetry: Telemetry, since: int) -> bool | None:
     """Return whether the job does less work since a point than before it. None: no metric shows
     work."""
