@@ -511,7 +511,7 @@ class _Hand:
                         verdict,
                         tests.get(conclusion.campaign),
                         is_fit=verdict.node not in standing.unfit,
-                        owes=verdict.node in standing.owes or _is_half_proven(verdict, standing),
+                        owes=verdict.node in standing.owes,
                         is_full=verdict.node in proven
                         and latest[verdict.node] == conclusion.campaign,
                     )
@@ -753,12 +753,6 @@ def _conclusion_for(
         is_fit=is_fit,
         owes=owes,
     )
-
-
-def _is_half_proven(verdict: NodeVerdict, standing: Standing) -> bool:
-    """True if the node passed, but less than its open defect asks: a gate would still refuse it."""
-    has_defect = verdict.node in standing.unfit and verdict.node not in standing.down
-    return verdict.judgement is Judgement.HEALTHY and has_defect
 
 
 def _is_news(verdict: VerdictReached, news: News) -> bool:

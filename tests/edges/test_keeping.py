@@ -266,6 +266,16 @@ def test_from_a_bad_node_to_its_proven_return(site):
     assert not site.owner.nodes[site.bad].cordon
 
 
+def test_a_repair_that_is_proven_in_part_brings_no_node_back(site, monkeypatch):
+    asked = lambda code, benchmark: 3.0  # noqa: E731
+    monkeypatch.setattr("anubis.core.history.standing.passes_asked", asked)
+    site.keep(**ACT)
+    site.tell(RepairDone(nodes=(site.bad,)))
+    site.mend()
+    assert states(site.keep(**ACT))[site.bad] is not State.IN_SERVICE
+    assert site.gate(site.bad) is not Judgement.HEALTHY
+
+
 def test_an_older_cordon_of_the_same_code_is_set_anew_so_that_it_can_be_released(site):
     proposed = site.keep(cordon=Mode.PROPOSE).actions
     (code,) = {a.command.code for a in proposed if isinstance(a.command, Cordon)}
