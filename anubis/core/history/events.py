@@ -345,9 +345,9 @@ class Consequences:
         """Begin a job. A running one that is on further nodes now has the nodes of the event: the
         pods of a gang come one by one, and an elastic job exchanges nodes."""
         job = Job(id=event.job, nodes=event.nodes, start=at, planned_s=event.duration_s)
-        known = self._known.setdefault(job.id, job)
-        if known.end is None and not {*event.nodes} <= {*known.nodes}:
-            self._known[job.id] = replace(known, nodes=event.nodes)
+        begun = self._known.setdefault(job.id, job)
+        if begun.end is None and not {*event.nodes} <= {*begun.nodes}:
+            self._known[job.id] = replace(begun, nodes=event.nodes)
         self.jobs.append(self._known[job.id])
 
     def _end_job(self, event: JobEnded, at: float) -> JobEnded:
