@@ -51,6 +51,10 @@ def budget(text: str) -> Budget:
         raise UsageError(f"--budget is {error}") from None
 
 
+FIRST = datetime(2000, 1, 1, tzinfo=UTC)  # before the first GPU that computes
+LAST = datetime(2100, 1, 1, tzinfo=UTC)  # beyond any work that is planned
+
+
 def instant(text: str, option: str) -> datetime:
     try:
         at = datetime.fromisoformat(text.strip())
@@ -59,7 +63,13 @@ def instant(text: str, option: str) -> datetime:
             f'{option} "{text}" is no date: expected one like 2026-11-01 or 2026-11-01T08:00'
             f"{_likely_form(text)}"
         ) from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    if not FIRST <= at < LAST:
+        raise UsageError(
+            f'{option} "{text}" cannot be right: expected a year from {FIRST.year} to'
+            f" {LAST.year - 1}"
+        )
+    return at
 
 
 def _likely_form(text: str) -> str:

@@ -17,7 +17,7 @@ from anubis.cli import answer, options
 from anubis.cli.answer import write_file
 from anubis.cli.outlets import say
 from anubis.cli.verb import verb
-from anubis.core.errors import CatalogError, UsageError
+from anubis.core.errors import CatalogError, UsageError, did_you_mean
 from anubis.operations.requests import TuneRequest
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ def run(
             raise UsageError("--limits and --json exclude each other: give one of them")
         _judge_alone(name, limits, context.args, benchmarks or ())
     program = catalog.find(name, catalog.load(catalog.folders(benchmarks or ())))
+    _check_words(context.args, program.spec)
     argv = [*program.argv(sys.executable), *context.args]
     environment = add_library(remove_secrets(os.environ), str(program.library or ""))
     sys.stdout.flush()
@@ -148,6 +149,21 @@ def run(
             os.execve(argv[0], argv, environment)
     except OSError as error:
         raise CatalogError(f'"{program.file}" could not be run: {error.strerror}') from None
+
+
+def _check_words(words: Sequence[str], spec: BenchmarkSpec) -> None:
+    """Refuse what no parameter of the program is called."""
+    allowed = {f"--{parameter.name}" for parameter in spec.parameters}
+    allowed |= {"--describe", "--help", "-h", "--smoke"}
+    before = ""
+    for word in words:
+        is_value = before in allowed and not word.startswith("--")
+        if not is_value and word.partition("=")[0] not in allowed:
+            raise UsageError(
+                f'benchmark "{spec.name}" has no parameter "{word}", expected --name=value;'
+                f" {did_you_mean(word.partition('=')[0], allowed)}"
+            )
+        before = word
 
 
 def _judge_alone(

@@ -4,7 +4,7 @@ AnubisError                exit code 2: no verdict
 ├── UsageError             exit code 64 (EX_USAGE): the command line asks for something impossible
 │   ├── HostlistError      a node list that cannot be read
 │   └── UnknownNameError   a name or path that no file has; a ConfigError as well
-├── ConfigError            a file under configs/ (or one like it) is not valid
+├── ConfigError            exit code 64: a file under configs/ (or one like it) is not valid
 ├── CatalogError           a benchmark is absent, or does not describe itself
 ├── ContractError          a benchmark ran but broke the contract of its document
 ├── CriteriaError          criteria that cannot be read, learned or compared
@@ -28,8 +28,8 @@ AnubisError                exit code 2: no verdict
         └── UnknownCampaignError
 
 Exit code 64 means that the caller has to change the request: an option, a node list, an unknown
-name, or a file that the verb cannot take. It tells nothing about any node, and leaves no trace. If
-a configuration, criteria or a history cannot be read, the exit code is 2.
+name, or a file that the request names and that cannot be used. It says nothing about any node, and
+leaves no trace. If what the request does not name cannot be read, as the history, it is 2.
 
 An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.
@@ -58,7 +58,7 @@ class HostlistError(UsageError, ValueError):
 
 
 class ConfigError(AnubisError):
-    pass
+    exit_code = MISUSED
 
 
 class UnknownNameError(UsageError, ConfigError):

@@ -231,6 +231,7 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
         trained_at=model.origin.trained_at if model else None,
         origin=model.origin if model else None,
         trouble=trouble,
+        unanswered=int(owing.sum()),
     )
 
 

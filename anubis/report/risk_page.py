@@ -220,6 +220,7 @@ class RiskGlance:
     trained_at: float | None
     origin: ModelProvenance | None
     trouble: str = ""  # why a model that is there cannot be used
+    unanswered: int = 0  # nodes that owe an answer, which count with 1 whatever the others do
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ SEPARATORS = ",;\t|"
 SHOWN = 40  # characters of a foreign cell in a sentence
 HINTED = 20  # headings that "did you mean" looks at
 UNDECODED = "\ufffd"  # stands for bytes that are not in the encoding of the file
+_BINARY = re.compile(r"[\x01-\x08\x0e-\x1f]")  # what no heading has, in any encoding
 _PLACE = re.compile(r"\{([^{}]+)\}")
 
 Cells = Mapping[str, str]
@@ -149,6 +150,8 @@ class Table:
                     raise self._error(
                         f"{self.where} is JSON, expected a table with a heading{otherwise}"
                     )
+                if _BINARY.search(text):
+                    raise self._error(f"{self.where} is no text, expected a table with a heading")
                 return line.lstrip("\ufeff"), number
         raise self._error(f"{self.where} is empty, expected a table with a heading")
 

@@ -3,11 +3,14 @@
 # no postponed annotations: `verb` reads them
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, timedelta, timezone
 from pathlib import Path
 from typing import Annotated
 
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from anubis.cli import amounts
@@ -86,3 +89,13 @@ def test_a_date_as_people_write_it_is_refused_with_the_form_that_works(day, of_d
             amounts.instant(text + of_day, "--at")
         is_clear = "." in text or day > 12 or day == 10
         assert str(refused.value).endswith(hint) == is_clear
+
+
+@given(st.datetimes(timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=14))])))
+def test_a_time_of_another_age_is_refused(moment):
+    text = moment.isoformat()
+    if 2000 < moment.year < 2099:
+        assert amounts.instant(text, "--at").replace(tzinfo=moment.tzinfo) == moment
+    elif not 1999 <= moment.year <= 2100:
+        with pytest.raises(UsageError, match=r'--at "\d.*" cannot be right: expected a year from'):
+            amounts.instant(text, "--at")

@@ -3,15 +3,21 @@ words help, and 2 if a file cannot be read. Trouble after an answer changes no e
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
+import typer
 
+from anubis.cli import main
+from anubis.cli.verb import FOLDERS
 from anubis.core.errors import MISUSED, ExecutorError
 from anubis.reach.executors.simulated import SimulatedExecutor
 
-UNREADABLE = 2
+SILENT_OWNER = 2
 WORDS = {  # requests by the exit code of their refusal
     MISUSED: [
         "gate gpu[01-04] --duration 24h --cluster fleet.yaml",
@@ -89,14 +95,15 @@ WORDS = {  # requests by the exit code of their refusal
         "risk train --cluster nobody",
         "simulate none",
         "bench run none",
-    ],
-    UNREADABLE: [
+        "bench run gemm x=1",
         "gate NODES --duration 24h --cluster fleet.yaml --suite broken.yaml",
         "select NODES --event node-added --cluster fleet.yaml --suite broken.yaml",
         "sweep --cluster fleet.yaml --suite broken.yaml",
         "accept --cluster broken.yaml",
         "tell node-added NODES --cluster broken.yaml",
         "keep --cluster fleet.yaml --keeping broken.yaml",
+    ],
+    SILENT_OWNER: [
         "keep --cluster silent.yaml",
         "keep --cluster silent.yaml --every 1h",
         "keep --cluster silent.yaml --periodic-tasks",
@@ -159,6 +166,48 @@ def test_a_refused_request_creates_no_history(files):
             trouble.append(f"{words}: {done.code}, {done.err[-200:]}, {rows}")
             files.history.unlink()
     assert not trouble, "\n".join(trouble)
+
+
+NAMED_FILES = {"FILE", "FILE...", "PATH", "A", "B", "SCENARIO", "MODEL"}  # as the help calls them
+WRITES = re.compile(r"\b[Ww]rite\b|[Rr]eport|file of the trained model")
+MADE_UP = {"NODES": "n1", "EVENT": "node-added", "NAME=DIRECTION": "x=higher", "DURATION": "24h"}
+# two go on for ever, the third loads torch first, and to the last it is evidence that is missing
+NOT_ASKED = {"serve", "agent", "learn-watching", "diagnose"}
+
+
+def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
+    """Each verb with its options and arguments, as the parser has them."""
+    if hasattr(command, "commands"):
+        for name, inner in command.commands.items():
+            if name not in NOT_ASKED:
+                yield from verbs(inner, (*path, name))
+    else:
+        yield path, [p for p in command.get_params(typer.Context(command)) if p.name != "help"]
+
+
+def reads_a_file(parameter: Any) -> bool:
+    named = parameter.metavar in NAMED_FILES or parameter.opts[0] in {*FOLDERS, "--model"}
+    return named and not WRITES.search(parameter.help or "")
+
+
+def given(parameter: Any, value: str) -> list[str]:
+    return [value] if parameter.param_type_name == "argument" else [parameter.opts[0], value]
+
+
+def test_a_file_that_cannot_be_used_is_wrong_usage_of_every_verb_that_takes_one(near):
+    (near.folder / "garbage.yaml").write_bytes(bytes(range(256)))
+    trouble, asked = [], 0
+    for path, parameters in verbs(main.command()):
+        for parameter in filter(reads_a_file, parameters):
+            required = [p for p in parameters if p.required and p is not parameter]
+            words = [w for p in required for w in given(p, MADE_UP.get(p.metavar, "./gone.yaml"))]
+            file = ("./gone/gone.yaml", "./garbage.yaml")[asked % 2]
+            done = near.run(*path, *words, *given(parameter, file))
+            asked += 1
+            if done.code != MISUSED or done.err.count("anubis: error: ") != 1:
+                trouble.append(f"{path} {parameter.opts[0]} {file}: {done.code} {done.err[-200:]}")
+    assert not trouble, "\n".join(trouble)
+    assert asked > 50
 
 
 STANDS = "the answer above is valid; what followed it failed"

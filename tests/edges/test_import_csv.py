@@ -260,6 +260,7 @@ def test_a_node_without_a_value_that_most_nodes_have_is_unknown(write, listener)
     ("content", "mapping", "reason"),
     [
         ("", PLAIN, "is empty, expected a table with a heading"),
+        ("\x7fELF\x02\x01,a", PLAIN, "is no text, expected a table with a heading"),
         ('{"node": "n1"}', PLAIN, "is JSON, expected a table"),
         (LONG, TableMapping(), "name it, such as --sku a100-sxm-8x"),
         ("host,step\nn1,1\n", PLAIN, "has no column node: say which one it is, --map node=COLUMN"),

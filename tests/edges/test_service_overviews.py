@@ -23,6 +23,7 @@ from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import DefectFound, Life, OpenIncident
 from anubis.core.records import CampaignKind, Judgement
 from anubis.core.watch.rounds import KeptLook
+from anubis.operations import risk
 from anubis.operations.diagnose import details_of, kept_of, rules
 from anubis.operations.requests import TrainRiskRequest
 from anubis.operations.risk import train_risk
@@ -32,9 +33,11 @@ from anubis.report import service_pages
 from anubis.report.diagnose import DiagnosisView
 from anubis.report.diagnoses import shown_again
 from anubis.report.fleet import CampaignGlance
+from anubis.report.risk_page import risk_page
 from anubis.report.watch import lines
 from anubis.report.watch_page import render
 from anubis.service.problems import Refused
+from anubis.service.requester import Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.service.slow_pages import Overview, Overviews, Question
 from anubis.store.keeping import KeptBy, News
@@ -243,6 +246,27 @@ def test_the_risk_page_without_a_model_states_that_nodes_cannot_be_ranked(visito
     text = text_of(page(visitor, "/risk"))
     assert "no model is trained, so every node counts with the base rate of all" in text
     assert "incidents expected within" in text
+
+
+def test_the_chances_that_the_risk_page_states_add_up_to_its_headline(visitor, monkeypatch):
+    as_it_is = risk.read_past
+    for owing in (0, 1, 2):
+        owes = {f"n{number}": () for number in range(1, owing + 1)}
+
+        def read_past(*words, owes=owes):
+            past = as_it_is(*words)
+            return replace(past, standing=replace(past.standing, owes=owes))
+
+        monkeypatch.setattr(risk, "read_past", read_past)
+        glances = risk.risk_at_a_glance(caller=Requester(visitor.house.history, "", ()))
+        text = text_of(risk_page(glances, 0.0))
+        headline = re.search(r"([\d.]+) incidents assumed .* among ([\d,]+) node", text)
+        expected, total = headline.groups()
+        chance = float(re.search(r"a chance of ([\d.]+)% is assumed", text)[1]) / 100
+        stated = re.search(r"(\d+) nodes? owes? .* with 100% in place of that", text)
+        counted = int(stated[1]) if stated else 0
+        assert counted == owing
+        assert float(expected) == pytest.approx(owing + (int(total) - owing) * chance, abs=0.06)
 
 
 def test_with_a_model_each_node_has_its_chance_and_its_causes(visitor):

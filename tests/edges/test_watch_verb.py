@@ -168,5 +168,5 @@ def test_a_recording_without_any_watched_metric_gives_no_all_clear(here):
         "time,node,fan\n" + "".join(f"{t},n{n},5\n" for t in range(600) for n in range(5))
     )
     done = look(here, "--file", "odd.csv")
-    assert done.code == 2
+    assert done.code == 64
     assert "cpu_use" in done.out + done.err

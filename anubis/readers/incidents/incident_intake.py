@@ -115,7 +115,7 @@ def _notes(notes: dict[str, list[str]]) -> tuple[Note, ...]:
 
 def _check_columns(records: SourceRecords, mapping: IncidentMapping, where: str) -> None:
     for name, key in mapping.columns():
-        refuse_absent(key, name, records.columns, where, "; another mapping is chosen with -m")
+        refuse_absent(key, name, records.columns, where, "; --mapping chooses another one")
 
 
 # --- what the records tell -----------------------------------------------------------------
