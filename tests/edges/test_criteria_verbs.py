@@ -531,7 +531,7 @@ def test_an_alpha_that_fits_no_metric_is_refused(near):
     policy = near.write("mine.yaml", {"alphas": [{"benchmark": "flo", "alpha": 0.9}]})
     suite = near.suite(near.flow())
     done = near.ask("accept", "--suite", suite, "--policy", str(policy), "--cluster", near.fleet())
-    assert done.code == 2
+    assert done.code == 64
     assert 'the policy has an alpha for "flo *", which fits no metric' in done.err
 
 
