@@ -197,7 +197,10 @@ def split_line(line: str, separator: str) -> list[str]:
 
 
 def parse_number(text: str) -> float:
-    """Return the number; NaN if the text is none, or an infinite one."""
+    """Return the number; NaN if the text is none, or an infinite one. Python also takes `1_00` and
+    digits of other scripts, which a table has by accident only."""
+    if "_" in text or not text.isascii():
+        return math.nan
     try:
         number = float(text)
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from anubis.readers.tables.intake import TableMapping
 from anubis.readers.telemetry.config import shipped_settings
 from anubis.readers.telemetry.recorded import read_recording
 from anubis.readers.topology import fabric_sources
-from anubis.text.tables import open_table, parse_table
+from anubis.text.tables import open_table, parse_number, parse_table
 
 Lines = list[list[str]]
 STARTED = 1_700_000_000.0
@@ -174,3 +175,9 @@ def test_a_table_longer_than_its_limit_is_refused_at_the_first_line_beyond():
     table = parse_table("a\n1\n2\n", "it", EvidenceError, most_lines=2)
     with pytest.raises(EvidenceError, match="it, line 3: at most 2 lines are read: split the file"):
         list(table)
+
+
+@pytest.mark.parametrize("text", ["1_00", "\u0661\u0660\u0660", "1e999", "0x64", "1,5", "nan", ""])
+def test_a_number_of_a_table_is_written_in_plain_digits(text):
+    assert math.isnan(parse_number(text))
+    assert parse_number(" -1.5e2 ") == -150.0
