@@ -359,7 +359,7 @@ def test_learning_sets_out_from_the_criteria_of_before(near):
         near
     ).read_bytes()
     done = near.run(*words, "gone.json")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (64, "")
     assert 'cannot read criteria "gone.json"' in done.err
 
 
@@ -383,7 +383,7 @@ def test_criteria_of_another_suite_replace_none(near):
     near.suite(near.flow(repeats=1), name="third.yaml")
     words = ("--cluster", near.fleet(), "--suite", "third.yaml", "--criteria", "all")
     refused = near.ask("validate", *words)
-    assert refused.code == 2
+    assert refused.code == 64
     assert 'have none for suite "third", only for other, tiny' in " ".join(refused.err.split())
 
 

@@ -63,5 +63,5 @@ def test_expectations_of_a_site_override_the_majority(near, where):
     assert len(odd_ones(done)) == 7
     near.write(folder / "ours.yaml", {"expectations": [{**rule, "setting": "drivr"}]})
     done = near.run("accept", *where, "--policy", policy)
-    assert done.code == 2
+    assert done.code == 64
     assert 'setting "drivr", which no program reports; did you mean "driver"' in done.err
