@@ -199,6 +199,6 @@ def _chosen_parameters(planned: Plan, entry: PlannedEntry) -> str:
 def _notes(view: CampaignView) -> list[str]:
     """Notes that a reader needs to read the table rightly."""
     notes = [f"left out: {sentence}" for sentence in view.campaign.plan.left_out]
-    if view.campaign.kind.learns:
+    if view.caveat:
         notes.append(f"{view.caveat}.")
     return notes

@@ -44,6 +44,7 @@ SUITE_OF_SDC = "locate-sdc"
 class _Origin:
     folders: tuple[str, ...]  # with programs
     by: str = ""  # who began it
+    is_by_itself: bool = False  # no criteria were known: it is judged by its own measurements
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +181,12 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
         suite = replace(suite, benchmarks=kept)
     return Brief(
         request=request,
-        setting=Setting(cluster=cluster, folders=tuple(map(str, folders)), by=caller.name()),
+        setting=Setting(
+            cluster=cluster,
+            folders=tuple(map(str, folders)),
+            by=caller.name(),
+            is_by_itself=not criteria,
+        ),
         programs=programs,
         suite=suite,
         policy=policy,

@@ -437,7 +437,7 @@ def _drive(
         view = insist(
             partial(_conclude, campaign, setting, outcome, behind_s, history), caller.remark
         )
-        for sentence in remarks_on(view, is_by_itself=not campaign.criteria):
+        for sentence in remarks_on(view):
             caller.remark(sentence)
     for sentence in differences(campaign.criteria, versions(view.executions, campaign.plan)):
         caller.remark(sentence)

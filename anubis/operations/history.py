@@ -345,6 +345,7 @@ def view_in(
         reckoning=_reckoning(campaign, setting, assessment),
         site=setting.cluster.site if setting else "",
         by=setting.by if setting else "",
+        is_by_itself=campaign.kind.learns or (setting is not None and setting.is_by_itself),
     )
 
 

@@ -77,7 +77,9 @@ def judge(request: JudgeRequest, caller: Caller = NOBODY) -> CampaignView:
     assessment, used = judge_executions(
         chosen, executions, evidence.lost, chosen.created_at, before=before
     )
-    return intact.mark_damage(view_of(chosen, executions, intact.mark_unknown(assessment), used))
+    view = view_of(chosen, executions, intact.mark_unknown(assessment), used)
+    view = dataclasses.replace(view, is_by_itself=view.is_by_itself and not request.criteria)
+    return intact.mark_damage(view)
 
 
 def _fabric_criteria(campaign: Campaign) -> tuple[CriteriaSet, ...]:

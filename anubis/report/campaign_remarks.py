@@ -16,16 +16,13 @@ from anubis.text.wording import quantity
 LOADED = 0.1  # of a program's time: nodes that are twice as bad as alpha allows pass then
 
 
-def remarks_on(view: CampaignView, *, is_by_itself: bool) -> Iterator[str]:
-    """Sentences for the person who began the campaign. `is_by_itself`: its criteria were learned
-    from its own measurements."""
+def remarks_on(view: CampaignView) -> Iterator[str]:
+    """Sentences for the person who began the campaign."""
     if view.campaign.policy.stop_early:
         yield from _spared(view)
     yield from _second_looks(view)
-    if is_by_itself:
+    if view.is_by_itself:
         yield from _lax_criteria(view)
-        if not view.campaign.kind.learns:  # else the answer and the page have this note
-            yield view.caveat
     yield from _advice(view)
 
 

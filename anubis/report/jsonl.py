@@ -99,6 +99,9 @@ class SummaryLine:
     causes: Sequence[CauseGroup]
     """Nodes that are not healthy, grouped by what is wrong with them: the worst verdict first, then
     the largest group."""
+    caveat: str
+    """What criteria that were learned from these very nodes do not show. Empty: others taught
+    them."""
     duration_s: float
 
 
@@ -134,6 +137,7 @@ def _summary_fields(view: CampaignView) -> SummaryLine:
         defective_parts=parts_named(Judgement.DEFECTIVE),
         unknown_parts=parts_named(Judgement.UNKNOWN),
         causes=view.causes,
+        caveat=view.caveat,
         duration_s=round(view.duration_s, 3),
     )
 

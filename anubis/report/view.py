@@ -54,6 +54,7 @@ class CampaignView:
     reckoning: Reckoning | None = None  # of a simulated fleet
     site: str = ""
     by: str = ""  # who began it
+    is_by_itself: bool = False  # its criteria were learned from its own measurements
     cut_short: str = ""  # why it could not go on; "" where it ran to its end
     damaged: int = 0  # executions that were left out
 
@@ -80,7 +81,10 @@ class CampaignView:
 
     @property
     def caveat(self) -> str:
-        """Return what criteria that were learned from these very nodes cannot show."""
+        """Return what criteria that were learned from these very nodes cannot show; "" if others
+        taught them."""
+        if not self.is_by_itself:
+            return ""
         nodes = len(self.campaign.plan.nodes)
         if nodes == 1:
             return (

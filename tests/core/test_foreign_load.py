@@ -85,10 +85,11 @@ def test_criteria_learned_beside_other_programs_are_reported_as_lax(taken, learn
     ]
     assert mean_shares(taught) == {"compute": pytest.approx(taken)}
     assessment = assessed(taught, taught)
-    kind, policy = SimpleNamespace(learns=True), SimpleNamespace(stop_early=False)
-    campaign = SimpleNamespace(kind=kind, policy=policy)
-    view = SimpleNamespace(campaign=campaign, executions=taught, assessment=assessment)
-    said = [*remarks_on(view, is_by_itself=learns)]
+    campaign = SimpleNamespace(policy=SimpleNamespace(stop_early=False))
+    view = SimpleNamespace(
+        campaign=campaign, executions=taught, assessment=assessment, is_by_itself=learns
+    )
+    said = [*remarks_on(view)]
     assert [("compute up to 50% of the time" in sentence) for sentence in said] == [True] * is_told
 
 

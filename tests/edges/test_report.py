@@ -292,6 +292,7 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
                 "nodes": ["n02"],
             },
         ],
+        "caveat": "",
         "duration_s": 754.0,
     }
 

@@ -241,27 +241,30 @@ class _Mesh:
             yield _Scan(self.fabric, self.flows, (), late)
 
     def _windows_of_one_fault(self, worst: _KnownFlow) -> list[int]:
-        """The bad windows of a flow that most flows share which share most of them. In the rest it
-        may suffer from something else, such as traffic of others."""
+        """The bad windows of a flow in which most flows like it are bad too, if these alone are
+        more than usual: in the rest it may suffer from something else, such as congestion."""
         windows = worst.bad_windows
         shared = [flow.bad_windows & windows for flow in self.flows]
         alike = [some for some in shared if 2 * len(some) > len(windows)]
         counts = Counter(chain.from_iterable(alike))
-        return sorted(window for window in windows if 2 * counts[window] > len(alike))
+        common = {window for window in windows if 2 * counts[window] > len(alike)}
+        alone = (replace(f, episodes=_runs(sorted(f.bad_windows & common))) for f in self.flows)
+        return sorted(common if any(map(self._is_repeated, alone)) else windows)
 
     @cached_property
     def repeated(self) -> list[_KnownFlow]:
         """The flows with an episode that lasts, or with more of them than others as far apart."""
-        alike: defaultdict[int | None, list[_KnownFlow]] = defaultdict(list)
-        for flow in self.flows:
-            alike[flow.hops].append(flow)
-        usual = {hops: _usual_rate(flows) for hops, flows in alike.items()}
-        chance = BY_CHANCE / max(1, len(self.flows))
-        return [
-            flow
-            for flow in self.flows
-            if flow.is_bad_now or flow.episode_chance(usual[flow.hops]) < chance
-        ]
+        return [flow for flow in self.flows if flow.is_bad_now or self._is_repeated(flow)]
+
+    def _is_repeated(self, flow: _KnownFlow) -> bool:
+        chance = flow.episode_chance(self._usual_rates[flow.hops])
+        return chance < BY_CHANCE / len(self.flows)
+
+    @cached_property
+    def _usual_rates(self) -> dict[int | None, float]:
+        """The usual number of episodes in a window, by distance."""
+        every = {flow.hops for flow in self.flows}
+        return {hops: _usual_rate([f for f in self.flows if f.hops == hops]) for hops in every}
 
     @property
     def gone(self) -> list[_KnownFlow]:
