@@ -257,8 +257,7 @@ class _Mesh:
         return [flow for flow in self.flows if flow.is_bad_now or self._is_repeated(flow)]
 
     def _is_repeated(self, flow: _KnownFlow) -> bool:
-        chance = flow.episode_chance(self._usual_rates[flow.hops])
-        return chance < BY_CHANCE / len(self.flows)
+        return flow.episode_chance(self._usual_rates[flow.hops]) < BY_CHANCE / len(self.flows)
 
     @cached_property
     def _usual_rates(self) -> dict[int | None, float]:
