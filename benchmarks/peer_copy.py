@@ -99,7 +99,7 @@ def schedule(names: Sequence[str], patterns: Sequence[str]) -> list[Round]:
     def others(gpu: int) -> list[int]:
         return [peer for peer in gpus if peer != gpu]
 
-    everybody = f"{names[0].partition(':')[0]}:all"
+    all_gpus = f"{names[0].partition(':')[0]}:all"
     rounds = {
         "one_way": [
             Round("one_way", f"{names[a]}-{names[b]}", [(a, b)]) for a, b in permutations(gpus, 2)
@@ -111,7 +111,7 @@ def schedule(names: Sequence[str], patterns: Sequence[str]) -> list[Round]:
         "one_to_all": [Round("one_to_all", names[a], [(a, b) for b in others(a)]) for a in gpus],
         "all_to_one": [Round("all_to_one", names[b], [(a, b) for a in others(b)]) for b in gpus],
         "all_to_all": [
-            Round("all_to_all", everybody, list(permutations(gpus, 2)), receivers=len(gpus))
+            Round("all_to_all", all_gpus, list(permutations(gpus, 2)), receivers=len(gpus))
         ],
     }
     return [one_round for pattern in patterns for one_round in rounds[pattern]]

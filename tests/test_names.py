@@ -168,6 +168,7 @@ def test_no_file_names_a_host_from_which_packages_come():
 PRONOUNS = {
     *("each", "one", "other", "others", "many", "most", "whole", "which", "what", "who"),
     *("it", "this", "that", "these", "those", "them", "mine", "ours", "theirs"),
+    *("everybody", "nobody", "somebody", "whoever"),
     *("found", "said", "told", "heard", "asked", "given", "wanted", "known", "done"),
 }
 

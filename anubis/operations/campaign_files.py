@@ -132,8 +132,8 @@ class Brief:
             return None
         from anubis.lab.simulation.simulated_fleet import members
 
-        everybody = members(cluster.fleet)
-        nodes = self.chosen_nodes(everybody) or everybody  # strangers are refused later
+        all_nodes = members(cluster.fleet)
+        nodes = self.chosen_nodes(all_nodes) or all_nodes  # strangers are refused later
         self.refuse_unknown_to_topology(nodes)
         return fabric_between(self.requested, nodes)
 

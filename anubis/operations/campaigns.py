@@ -94,9 +94,9 @@ class PlannedCampaign:
         fabric = self.plan.fabric
         if fabric is None:
             return None
-        everybody = planning.nodes_that_meet_all(self.plan, fabric)
+        meeting = planning.nodes_that_meet_all(self.plan, fabric)
         rounds = planning.planned_rounds(self.plan, fabric, self._schedule)
-        return coverage(fabric, rounds, everybody)
+        return coverage(fabric, rounds, meeting)
 
     @cached_property
     def _schedule(self) -> Schedule:
@@ -138,24 +138,24 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
 
 def _search_sentence(plan: Plan) -> str:
     """A sentence with the number of rounds that a search may take, and their time."""
-    everybody = divide([node.name for node in plan.nodes], plan.fabric)
+    divided = divide([node.name for node in plan.nodes], plan.fabric)
     entries = [entry for phase in plan.phases for entry in phase.entries]
     round_s = sum(entry.duration_s for entry in entries if entry.workload in plan.reproducing)
-    rounds = most_rounds(everybody)
+    rounds = most_rounds(divided)
     parts = ", ".join(
         f"{quantity(len(groups), kind, PLURALS.get(kind, ''))} of up to "
         f"{max(map(len, groups)):,} nodes"
-        for kind, groups in everybody.levels().items()
+        for kind, groups in divided.levels().items()
     )
-    meet = rounds_of_two_parts(everybody)
+    meet = rounds_of_two_parts(divided)
     across = [entry for entry in entries if entry.workload in plan.across]
     pair_s = sum(entry.duration_s for entry in across)
-    turns = planning.turns_across(plan, [part.nodes for part in everybody.parts]) if across else 0
+    turns = planning.turns_across(plan, [part.nodes for part in divided.parts]) if across else 0
     well = [f"every two parts, {quantity(meet, 'round')}"] * bool(meet)
     well += [f"pairs across the parts, {time_span(turns * pair_s)}"] * bool(turns)
     well += ["all nodes together, 1 round"]
     well_s = (meet + 1) * round_s + turns * pair_s
-    together = most_rounds_together(everybody)
+    together = most_rounds_together(divided)
     return (
         f"divided into {parts or 'halves, as no topology was given'}; for one bad node at most "
         f"{quantity(rounds, 'round')}, {time_span(rounds * round_s)}, and up to "

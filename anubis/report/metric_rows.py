@@ -80,8 +80,8 @@ class MetricRow:
     def median_of_healthy(self) -> float | None:
         """Median of the healthy units; of all units if none is judged, as facts are shown for
         each."""
-        everybody = self.is_fact and not self.limit
-        healthy = self.medians if everybody else self.medians[self.having(Judgement.HEALTHY)]
+        counts_all = self.is_fact and not self.limit
+        healthy = self.medians if counts_all else self.medians[self.having(Judgement.HEALTHY)]
         return float(np.median(healthy)) if healthy.size else None
 
     @property

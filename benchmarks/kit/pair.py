@@ -223,8 +223,8 @@ def common_rails(names: str) -> tuple[dict[str, Hca], int]:
     from kit.group import everyones
 
     own = {hca.name: hca for hca in active()}
-    everybody = everyones(sorted(own))
-    first, second = (set(everybody[end]) for end in ends())
+    all_ranks = everyones(sorted(own))
+    first, second = (set(all_ranks[end]) for end in ends())
     if chosen := set(contract.split(names)):
         if unknown := chosen - first - second:
             raise contract.BadParameter(f"no active HCA is called {', '.join(sorted(unknown))}")
@@ -246,8 +246,8 @@ def shifted_rails(names: str, shift: int) -> dict[str, Hca]:
     from kit.group import everyones
 
     own = {hca.name: hca for hca in active()}
-    everybody = everyones(list(own))
-    first, second = (everybody[end] for end in ends())
+    all_ranks = everyones(list(own))
+    first, second = (all_ranks[end] for end in ends())
     order = contract.split(names) or sorted({*first, *second}, key=_number_key)
     met = [
         (near, far)

@@ -101,14 +101,14 @@ class NaiveLogbook:
         }
         if node not in group_of:
             return 1.0
-        everybody = [other for other in group_of if other != node]
-        peers = [other for other in everybody if group_of[other] == group_of[node]]
+        all_nodes = [other for other in group_of if other != node]
+        peers = [other for other in all_nodes if group_of[other] == group_of[node]]
 
         def so_far(nodes: list[str]) -> tuple[int, float]:
             incidents = [i for i in self.incidents if i.node in nodes and i.start < at]
             return len(incidents), sum(self.watched_s(other, at) for other in nodes)
 
-        (struck, watched_s), (all_struck, all_watched_s) = so_far(peers), so_far(everybody)
+        (struck, watched_s), (all_struck, all_watched_s) = so_far(peers), so_far(all_nodes)
         expected = all_struck / all_watched_s * watched_s if all_watched_s else 0.0
         return (struck + 10) / (expected + 10)
 

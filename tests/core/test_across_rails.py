@@ -44,8 +44,8 @@ def plan_of(fabric, spec, groups="covering"):
     return plan(suite, nodes, {"pair": spec}, fabric)
 
 
-def crossed_upper(fabric, rounds, everybody=()):
-    found = coverage(fabric, rounds, everybody)
+def crossed_upper(fabric, rounds, all_nodes=()):
+    found = coverage(fabric, rounds, all_nodes)
     return found.counts_by_tier()[2, 3]
 
 
@@ -54,8 +54,8 @@ def crossed_upper(fabric, rounds, everybody=()):
 
 def test_like_rails_alone_leave_the_upper_tier_untested_and_pairs_across_rails_cross_it():
     """As on the fabric that was reported: every pair of nodes crosses about half of the uplinks."""
-    everybody = coverage(RAILS, [], RAILS.nodes)
-    assert everybody.counts_by_tier() == {(1, 2): (24, 24), (2, 3): (0, 16)}
+    all_nodes = coverage(RAILS, [], RAILS.nodes)
+    assert all_nodes.counts_by_tier() == {(1, 2): (24, 24), (2, 3): (0, 16)}
     rounds = quick_rounds(RAILS, RAILS.nodes)
     alike = list(covering_rounds(RAILS, RAILS.nodes, rounds, across=False))
     assert crossed_upper(RAILS, [*rounds, *alike]) == (0, 16)
@@ -88,9 +88,9 @@ def test_a_switch_without_nodes_below_is_out_of_reach_and_costs_no_round():
 
 
 def test_reach_has_each_link_that_some_pair_may_cross():
-    everybody = coverage(RAILS, [], RAILS.nodes)
+    all_nodes = coverage(RAILS, [], RAILS.nodes)
     alike, any_rails = (Reach(RAILS, RAILS.nodes, across=across) for across in (False, True))
-    for link, chance in zip(RAILS.links, everybody.link_chance, strict=True):
+    for link, chance in zip(RAILS.links, all_nodes.link_chance, strict=True):
         assert alike.has(link) == (chance > 0)
         assert any_rails.has(link)
 
@@ -150,9 +150,9 @@ def test_a_shift_counts_rails_round_and_is_mirrored_from_the_other_node():
 
 def test_a_program_that_cannot_cross_rails_is_asked_for_like_rails_only():
     able, unable = plan_of(RAILS, ABLE), plan_of(RAILS, PAIR)
-    everybody = set(RAILS.nodes)
-    assert {step.shift for step in steps(unable, 0, everybody)} == {0}
-    every = list(steps(able, 0, everybody))
+    all_nodes = set(RAILS.nodes)
+    assert {step.shift for step in steps(unable, 0, all_nodes)} == {0}
+    every = list(steps(able, 0, all_nodes))
     assert {step.shift for step in every} > {0}
     assert len({step.id for step in every}) == len(every) == estimate(able, 0, None).steps
     assert crossed_upper(RAILS, planned_rounds(able, RAILS)) == (16, 16)

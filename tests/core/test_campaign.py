@@ -485,9 +485,9 @@ def test_the_partner_of_a_lost_node_is_paired_with_another_node_as_far_away():
 
 def test_a_node_that_is_not_there_is_planned_around_and_the_other_pairs_stay_as_they_were():
     plan = small_plan(8, [entry("pair", groups="quick")], small_fabric(8, per_leaf=4))
-    everybody = {frozenset(s.participants) for s in steps(plan, 0, {f"n{i}" for i in range(8)})}
+    all_nodes = {frozenset(s.participants) for s in steps(plan, 0, {f"n{i}" for i in range(8)})}
     rest = {frozenset(s.participants) for s in steps(plan, 0, {f"n{i}" for i in range(1, 8)})}
-    assert rest >= {pair for pair in everybody if "n0" not in pair}
+    assert rest >= {pair for pair in all_nodes if "n0" not in pair}
     assert {name for pair in rest for name in pair} == {f"n{i}" for i in range(1, 8)}
 
 

@@ -114,8 +114,8 @@ def test_many_of_128_nodes_at_once_fall_short_and_in_turns_none():
     others leave a flow alone with a chance of (15/16) ** 15."""
     (far,) = (each for each in quick_rounds(TREE, TREE.nodes) if each.hops == 4)
     network = SimulatedNetwork(fabric=TREE, noise=0.01)
-    everybody = [rail_nics_on(a, b, "0") for a, b in far.pairs]
-    share = np.mean([short(TREE, network.measure_at_once(everybody, turn)) for turn in range(20)])
+    all_nodes = [rail_nics_on(a, b, "0") for a, b in far.pairs]
+    share = np.mean([short(TREE, network.measure_at_once(all_nodes, turn)) for turn in range(20)])
     assert share == pytest.approx(1 - (15 / 16) ** 15, abs=0.08)
     for wave in waves(CableUse(TREE), far.pair_tests):
         assert (

@@ -268,11 +268,11 @@ def test_domains_are_a_level_below_leaves_or_above_those_that_are_smaller(
     per_leaf, kinds, smallest
 ):
     fabric = racks(count=4, per_leaf=per_leaf)
-    everybody = divide(fabric.nodes, fabric)
-    assert list(everybody.levels()) == kinds
-    assert {part.kind for part in everybody.leaves()} == {smallest}
+    all_nodes = divide(fabric.nodes, fabric)
+    assert list(all_nodes.levels()) == kinds
+    assert {part.kind for part in all_nodes.leaves()} == {smallest}
     own = {tuple(member.node for member in domain.nodes) for domain in fabric.domains}
-    assert set(everybody.levels()[DOMAIN]) == own
+    assert set(all_nodes.levels()[DOMAIN]) == own
 
 
 def test_a_group_within_a_domain_is_not_compared_with_one_across_domains():
@@ -300,8 +300,8 @@ def test_a_domain_that_is_slow_as_a_whole_is_named_and_not_taken_as_normal():
     """A group is compared with the usual pace of all groups of its size so far."""
     fabric = racks(count=4, trays=18, per_leaf=36)
     slow = {member.node for member in fabric.domains[0].nodes}
-    everybody, paces = divide(fabric.nodes, fabric), dict[tuple[str, ...], float]()
-    groups = first_groups(everybody)
+    all_nodes, paces = divide(fabric.nodes, fabric), dict[tuple[str, ...], float]()
+    groups = first_groups(all_nodes)
     while groups:
         paces |= {group: 0.5 if slow & set(group) else 1.0 for group in groups}
         usual = {
@@ -310,7 +310,7 @@ def test_a_domain_that_is_slow_as_a_whole_is_named_and_not_taken_as_normal():
         }
         assert set(usual.values()) <= {0.75, 1.0}  # of two halves the slower one is known
         results = {group: pace < 0.9 * usual[len(group)] for group, pace in paces.items()}
-        progress = reproduce(everybody, results, lambda parts: False, by_comparison=True)
+        progress = reproduce(all_nodes, results, lambda parts: False, by_comparison=True)
         groups = progress.groups
     assert set(progress.nodes) == slow
     assert not progress.links

@@ -163,8 +163,8 @@ def test_each_distance_has_one_round_with_as_many_pairs_as_there_can_be(fabric, 
         assert len(pairs) == len(best)
         alone = set(fabric.nodes) - set(graph)
         assert set(rounds[hops].alone) == alone
-        everybody = [*flat(pairs), *rounds[hops].alone, *rounds[hops].spare]
-        assert sorted(everybody) == sorted(fabric.nodes)
+        all_nodes = [*flat(pairs), *rounds[hops].alone, *rounds[hops].spare]
+        assert sorted(all_nodes) == sorted(fabric.nodes)
 
 
 def best_matching(sizes, adjacent):

@@ -131,9 +131,9 @@ def test_a_large_group_goes_on_without_its_lost_node_and_a_pair_does_not():
     (smaller,) = replacement_steps(small_plan(4, [entry("collective")]), group, {"n1"})
     assert smaller.participants == ("n0", "n2", "n3")
     assert smaller.id != group.id
-    everybody = small_plan(4, [entry("pair")])
-    pair = every_step(everybody)[0]
-    assert not list(replacement_steps(everybody, pair, {pair.participants[0]}))
+    all_nodes = small_plan(4, [entry("pair")])
+    pair = every_step(all_nodes)[0]
+    assert not list(replacement_steps(all_nodes, pair, {pair.participants[0]}))
 
 
 def test_a_step_without_a_stated_limit_gets_a_generous_one_and_a_stated_one_is_kept():

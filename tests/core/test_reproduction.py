@@ -164,9 +164,9 @@ def groups(outcome: CampaignOutcome, turn: int) -> set[tuple[str, ...]]:
 
 
 def test_nodes_are_divided_by_pods_and_leaves_of_the_fabric():
-    everybody = divide(NODES, FABRIC)
-    assert [part.nodes for part in everybody.parts] == PODS
-    assert {leaf.nodes for leaf in everybody.leaves()} == {
+    all_nodes = divide(NODES, FABRIC)
+    assert [part.nodes for part in all_nodes.parts] == PODS
+    assert {leaf.nodes for leaf in all_nodes.leaves()} == {
         NODES[i : i + 4] for i in range(0, 32, 4)
     }
     on_rails = FatTree(nodes=16, nodes_per_leaf=8, spines=2, rails=2).fabric()
@@ -442,10 +442,10 @@ def test_if_nothing_fails_again_four_fifths_go_back_before_any_pair_meets():
 
 def test_one_of_1024_nodes_takes_rounds_by_the_logarithm():
     fabric = FatTree(nodes=1024, nodes_per_leaf=32, leaves_per_pod=8, spines=4, cores=4).fabric()
-    everybody = divide(fabric.nodes, fabric)
-    assert most_rounds(everybody) == 2 + 5 + 2
-    results = {part.nodes: "node00700" in part.nodes for part in everybody.parts}
-    further = reproduce(everybody, results, lambda parts: False)
+    all_nodes = divide(fabric.nodes, fabric)
+    assert most_rounds(all_nodes) == 2 + 5 + 2
+    results = {part.nodes: "node00700" in part.nodes for part in all_nodes.parts}
+    further = reproduce(all_nodes, results, lambda parts: False)
     assert len(further.groups) == 8
     assert len(further.handed_back) == 1024 - 256 - 32  # a leaf stays, to fill up halves
     two = reproduce(Division(kind="whole", nodes=("a", "b")), {}, lambda parts: False)

@@ -43,7 +43,7 @@ def slowed(fault, *pairs, fabric=TWO_TIERS, **settings):
     return {flow: 1 - after[flow] / before[flow] for flow in before if after[flow] < before[flow]}
 
 
-def everybody(fabric, rail="0"):
+def all_nodes(fabric, rail="0"):
     nodes = fabric.nodes
     return [rail_nics_on(a, b, rail) for place, a in enumerate(nodes) for b in nodes[place + 1 :]]
 
@@ -60,7 +60,7 @@ def test_a_rate_without_noise_shows_the_number_of_switches_passed():
 def test_noise_scatters_rates_as_much_as_it_says():
     network = SimulatedNetwork(fabric=TWO_TIERS, noise=0.02, gbytes_s=1, seed=3)
     found = [
-        rate for turn in range(40) for _, rate in network.measure(everybody(TWO_TIERS)[:3], turn)
+        rate for turn in range(40) for _, rate in network.measure(all_nodes(TWO_TIERS)[:3], turn)
     ]
     assert np.std(found) == pytest.approx(0.02, rel=0.2)  # 240 of them
 
@@ -68,7 +68,7 @@ def test_noise_scatters_rates_as_much_as_it_says():
 def test_the_same_seed_measures_the_same_and_another_turn_does_not():
     network = SimulatedNetwork(fabric=TWO_TIERS, seed=5)
     again = SimulatedNetwork(fabric=TWO_TIERS, seed=5)
-    pairs = everybody(TWO_TIERS)[:5]
+    pairs = all_nodes(TWO_TIERS)[:5]
     assert network.measure(pairs) == again.measure(pairs)
     assert network.measure(pairs) != network.measure(pairs, turn=1)
 
@@ -78,7 +78,7 @@ def test_every_route_is_a_shortest_path_and_routes_use_all_uplinks_of_leaves(fab
     graph = networkx.Graph((link.a, link.b) for link in fabric.links)
     fabric = statically_routed(fabric)
     used = set()
-    for ends in everybody(fabric):
+    for ends in all_nodes(fabric):
         a, b = (fabric.nic(*rail_nic) for rail_nic in ends)
         for source, target in ((a, b), (b, a)):
             via = fabric.route(source, target)
@@ -110,7 +110,7 @@ def test_flows_that_are_hashed_share_the_links_as_the_fabric_says():
 def test_a_slow_node_slows_all_it_sends_and_receives_on_every_rail():
     fault = Fault(kind="slow node", part=Part("node", "node00003"), loss=0.4)
     for rail in ("0", "1"):
-        found = slowed(fault, *everybody(TWO_RAILS, rail), fabric=TWO_RAILS)
+        found = slowed(fault, *all_nodes(TWO_RAILS, rail), fabric=TWO_RAILS)
         assert set(found) == {
             flow
             for a, b in combinations(TWO_RAILS.nodes, 2)
@@ -122,14 +122,14 @@ def test_a_slow_node_slows_all_it_sends_and_receives_on_every_rail():
 
 def test_a_bad_cable_slows_one_way_on_one_rail():
     fault = Fault(kind="bad cable", part=Part("nic", "node00003", "1"), way="in", loss=0.4)
-    assert not slowed(fault, *everybody(TWO_RAILS, "0"), fabric=TWO_RAILS)
-    found = slowed(fault, *everybody(TWO_RAILS, "1"), fabric=TWO_RAILS)
+    assert not slowed(fault, *all_nodes(TWO_RAILS, "0"), fabric=TWO_RAILS)
+    found = slowed(fault, *all_nodes(TWO_RAILS, "1"), fabric=TWO_RAILS)
     assert set(found) == {(a, "node00003") for a in TWO_RAILS.nodes if a != "node00003"}
 
 
 def test_a_dead_leaf_leaves_nothing_and_a_leafs_uplinks_spare_its_own_nodes():
     dead = slowed(
-        Fault(kind="dead leaf", part=Part("switch", "leaf-0-1"), loss=1), *everybody(TWO_TIERS)
+        Fault(kind="dead leaf", part=Part("switch", "leaf-0-1"), loss=1), *all_nodes(TWO_TIERS)
     )
     on_leaf = set(TWO_TIERS.nodes[4:8])
     assert set(dead) == {
@@ -140,7 +140,7 @@ def test_a_dead_leaf_leaves_nothing_and_a_leafs_uplinks_spare_its_own_nodes():
     }
     assert set(dead.values()) == {1.0}
     uplinks = slowed(
-        Fault(kind="", part=Part("uplinks", "leaf-0-1"), way="out"), *everybody(TWO_TIERS)
+        Fault(kind="", part=Part("uplinks", "leaf-0-1"), way="out"), *all_nodes(TWO_TIERS)
     )
     assert set(uplinks) == {(a, b) for a in on_leaf for b in TWO_TIERS.nodes if b not in on_leaf}
 
@@ -174,10 +174,10 @@ def test_a_planted_fault_is_a_part_of_the_fabric_and_slows_some_pairs(kind, seed
     fault = plant(fabric, kind, np.random.default_rng(seed))
     assert fault.kind == kind
     assert 0.12 <= fault.loss <= 1
-    pairs = everybody(fabric) * (4 if kind == "lossy uplink" else 1)
+    pairs = all_nodes(fabric) * (4 if kind == "lossy uplink" else 1)
     found = slowed(fault, *pairs, seed=seed)
     assert found
-    assert len(found) < 2 * len(everybody(fabric))
+    assert len(found) < 2 * len(all_nodes(fabric))
 
 
 def test_any_graph_of_switches_will_do():

@@ -197,8 +197,8 @@ def deep_pipeline() -> Story:
 
 def wrong_program() -> Story:
     """Rank 5 calls another operation than its group."""
-    everybody = tuple(range(8))
-    called = Operation(everybody, "default_pg", "broadcast", (1,), "Float")
+    all_ranks = tuple(range(8))
+    called = Operation(all_ranks, "default_pg", "broadcast", (1,), "Float")
     layout = JobLayout(dp=8)
     at = len(layout.program(5)) // 2
     while layout.program(5)[at].description != "default_pg":

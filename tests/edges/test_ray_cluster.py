@@ -588,9 +588,9 @@ def test_a_folder_that_others_could_exchange_is_refused_in_one_sentence(street: 
         folder.mkdir(parents=True)
         folder.chmod(0o777)
     for mode, trouble in (
-        (0o777, f'everybody may change "{open_to_all}" (mode 0777)'),
+        (0o777, f'any user may change "{open_to_all}" (mode 0777)'),
         (0o775, f'group {open_to_all.stat().st_gid} may change "{open_to_all}" (mode 0775)'),
-        (0o1777, f'everybody may change "{open_to_all / "below"}" (mode 0777)'),
+        (0o1777, f'any user may change "{open_to_all / "below"}" (mode 0777)'),
     ):
         open_to_all.chmod(mode)
         assert guardian.foreign_writers(str(open_to_all / "below")) == trouble
@@ -638,10 +638,10 @@ def test_a_volume_of_one_pod_is_safe_although_world_writable(street: Path) -> No
     assert done.stdout.splitlines() == [
         "",
         "",
-        'everybody may change "/c" (mode 0777)',
+        'any user may change "/c" (mode 0777)',
         '"/d" belongs to nobody',
-        'everybody may change "/a/below" (mode 0777)',
-        'everybody may change "/pods/0d5f/volumes/kubernetes.io~empty-dir/plain" (mode 0777)',
+        'any user may change "/a/below" (mode 0777)',
+        'any user may change "/pods/0d5f/volumes/kubernetes.io~empty-dir/plain" (mode 0777)',
     ]
 
 

@@ -388,9 +388,9 @@ def _mend(
         for hop_round in hop_rounds
     ]
     yield from mended
-    everybody = placed_nodes(plan, fabric)
-    left = [name for name in everybody if name in fit]
-    if entry.groups == "covering" and entry.rounds is None and 1 < len(left) < len(everybody):
+    all_nodes = placed_nodes(plan, fabric)
+    left = [name for name in all_nodes if name in fit]
+    if entry.groups == "covering" and entry.rounds is None and 1 < len(left) < len(all_nodes):
         across = plan.spec(entry.workload).crosses_rails
         yield from covering_rounds(fabric, left, mended, across=across)
 
@@ -530,12 +530,12 @@ def estimate(
 def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | None) -> Estimate:
     """The cost of an entry by itself: all nodes begin the next entry together."""
     fit = {node.name for node in plan.nodes}
-    everybody = _everybody(plan, entry, fit)
+    all_nodes = _everybody(plan, entry, fit)
     everybody_meets = entry.scope != "node" and all_meet(entry) and entry.nodes is None
     everybody_meets &= not (plan.fabric and plan.fabric.is_nvlink)
     bottleneck, fewest = None, 0
-    if everybody_meets and len(everybody) > 1:
-        turns, steps, taking_part = _all_pairs(everybody, entry.rounds, use)
+    if everybody_meets and len(all_nodes) > 1:
+        turns, steps, taking_part = _all_pairs(all_nodes, entry.rounds, use)
     else:
         groups, pair_tests = list[tuple[str, ...]](), list[PairTest]()
         for group in _pair_tests(plan, entry, fit, scheduled):

@@ -469,10 +469,10 @@ def proof(evidence: JobEvidence) -> tuple[Rise, ...]:
     if any(not rise.ranks for rise in rises):
         return rises
     moving = frozenset[int]().union(*(rise.ranks for rise in rises))
-    return rises if rises and everybody(evidence) <= moving else ()
+    return rises if rises and all_ranks(evidence) <= moving else ()
 
 
-def everybody(evidence: JobEvidence) -> frozenset[int]:
+def all_ranks(evidence: JobEvidence) -> frozenset[int]:
     """Ranks that any collector reported; if there are none, those of the rank map."""
     members = (rank for advance in evidence.advances for rank in advance.members)
     processes = (process.rank for process in evidence.processes)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Pulse, Stack
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.hang import kernel_words, rank_list, rank_subject
-from anubis.core.diagnose.live_progress import everybody, is_waiting
+from anubis.core.diagnose.live_progress import all_ranks, is_waiting
 from anubis.core.diagnose.waiting import Waiting
 
 BLOCKING = (  # files in which a program waits for something that is no other rank
@@ -142,7 +142,7 @@ def _all_wait(hearing: Hearing) -> Iterator[JobFact]:
     main = _group_by_thread(evidence.stacks).get("", {})
     rests = [process.rests_s or 0.0 for process in evidence.processes]
     waiting = Waiting(evidence.advances, evidence.calls)
-    if not evidence.stall or len(main) < 2 or main.keys() < everybody(evidence):
+    if not evidence.stall or len(main) < 2 or main.keys() < all_ranks(evidence):
         return
     if not all(map(is_waiting, main.values())) or not all(rests) or any(waiting.waits.values()):
         return

@@ -81,7 +81,7 @@ class Peers:
 
     group: Rows  # of each node; -1: not reported
     own: Tally
-    everybody: Tally  # all nodes with a known group
+    all_nodes: Tally  # all nodes with a known group
 
     @classmethod
     def from_groups(
@@ -96,7 +96,7 @@ class Peers:
         return cls(
             group=group,
             own=Tally.from_groups(group, len(number), incidents, watches),
-            everybody=Tally.from_groups(one_group, 1, incidents, watches),
+            all_nodes=Tally.from_groups(one_group, 1, incidents, watches),
         )
 
     def is_alone(self, node: Rows, watched: int) -> Flags:
@@ -115,8 +115,8 @@ class Peers:
         group, at = self.group[node][has_group], at[has_group]
         struck, watched_s = struck[has_group], watched_s[has_group]
         anywhere = np.zeros_like(group)
-        all_s = self.everybody.watched_s(anywhere, at) - watched_s
-        all_struck = self.everybody.incident_counts(anywhere, at) - struck
+        all_s = self.all_nodes.watched_s(anywhere, at) - watched_s
+        all_struck = self.all_nodes.incident_counts(anywhere, at) - struck
         per_s = np.divide(all_struck, all_s, out=np.zeros_like(all_struck), where=all_s > 0)
         expected = per_s * np.maximum(self.own.watched_s(group, at) - watched_s, 0.0)
         rate[has_group] = (self.own.incident_counts(group, at) - struck + PRIOR) / (

@@ -14,7 +14,7 @@ counts in full; 0 is the formula of the ANUBIS paper. For single values d is 1 -
 
 1. The amount that a sample on level F = k pays per unit of x to one on level b is a sum of two
    products of a factor of k and a factor of b, one pair of factors below k and another above. So
-   sums of the factors of b, in a tree over all levels that occur, give what k pays to everybody.
+   sums of the factors of b, in a tree over all levels that occur, give what k pays to all units.
    A sample that climbs at x changes the sums of one path; the same sums times x give the integral.
 2. The scale X of a pair is the larger of the two maxima. Order samples by their maximum and
    divide: between a lower and an upper half the scale is always the upper one's, so it becomes a

@@ -318,8 +318,8 @@ class Searched:
             f"they fail wherever they are, and groups of {well:,} do not: the size decides, and no"
             " node; look at the programs, their settings and limits"
         )
-        everybody = [node.name for node in self.plan.nodes]
-        return self._verdict(subject, everybody, SIZE, reason, judgement=Judgement.UNKNOWN)
+        all_nodes = [node.name for node in self.plan.nodes]
+        return self._verdict(subject, all_nodes, SIZE, reason, judgement=Judgement.UNKNOWN)
 
     def _came_and_went(self, unexplained: Sequence[Group]) -> PartVerdict:
         smallest = min(unexplained, key=len)

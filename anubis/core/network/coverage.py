@@ -92,9 +92,9 @@ class Coverage:
         )
 
 
-def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str] = ()) -> Coverage:
+def coverage(fabric: Fabric, rounds: Iterable[HopRound], all_nodes: Sequence[str] = ()) -> Coverage:
     """The coverage of all rounds together, with one connection in each direction between any two
-    NICs that meet. Every pair of `everybody`, which may be millions, is added leaf by leaf."""
+    NICs that meet. Every pair of `all_nodes`, which may be millions, is added leaf by leaf."""
     crossed = _Crossed(fabric)
     pairs: Counter[Purpose] = Counter()
     turns: Counter[Purpose] = Counter()
@@ -102,15 +102,15 @@ def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str
         pairs[hop_round.purpose] += len(hop_round.pairs)
         turns[hop_round.purpose] += 1
         crossed.note(hop_round.pair_tests)
-    for rail in fabric.rails if everybody else ():
-        on = [nic for name in everybody if (nic := fabric.nic(name, rail))]
+    for rail in fabric.rails if all_nodes else ():
+        on = [nic for name in all_nodes if (nic := fabric.nic(name, rail))]
         below = Counter(nic.switch for nic in on)
         for near, far in product(below, below):
             if near != far or below[near] > 1:
                 crossed.sent[near, far] += below[near] * below[far]
         crossed.nics |= {nic.id for nic in on}
-    turns["distance"] += max(0, len(everybody) - 1 + len(everybody) % 2)
-    pairs["distance"] += len(everybody) * (len(everybody) - 1) // 2
+    turns["distance"] += max(0, len(all_nodes) - 1 + len(all_nodes) % 2)
+    pairs["distance"] += len(all_nodes) * (len(all_nodes) - 1) // 2
     crossed.add_up()
     return crossed.as_coverage(pairs, turns)
 

@@ -345,10 +345,10 @@ def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> 
         a, b = fabric.nic(first, rail), fabric.nic(second, far_rail)
         return a is not None and b is not None and a != b and fabric.hops(a, b) == hop_round.hops
 
-    everybody = [name for pair in hop_round.pairs for name in pair if name in fit]
+    all_nodes = [name for pair in hop_round.pairs for name in pair if name in fit]
     while left:
         lone = left.pop()
-        candidates = (*left, *(name for name in everybody if name != lone))
+        candidates = (*left, *(name for name in all_nodes if name != lone))
         partner = next((name for name in candidates if is_as_far(lone, name)), None)
         if partner is not None:
             left = [name for name in left if name != partner]

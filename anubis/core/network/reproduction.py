@@ -78,9 +78,9 @@ def divide(nodes: Sequence[str], fabric: Fabric | None = None) -> Division:
     ones, and so on down to leaves. Nodes on several rails belong together if they share all their
     leaves. NVLink domains are a level of their own: below the leaves, or above them if no leaf has
     nodes of two."""
-    everybody = Division(kind="whole", nodes=tuple(nodes))
+    all_nodes = Division(kind="whole", nodes=tuple(nodes))
     if fabric is None:
-        return everybody
+        return all_nodes
     highest = max(fabric.tier.values(), default=0)
     levels = [
         (LEVELS[min(tier, len(LEVELS)) - 1], _places_below(fabric, tier, nodes))
@@ -91,7 +91,7 @@ def divide(nodes: Sequence[str], fabric: Fabric | None = None) -> Division:
         leaf = levels[-1][1] if levels else {}
         above = bool(levels) and _is_finer(leaf, domains)
         levels.insert(len(levels) - above, (DOMAIN, domains))
-    return _split(everybody, levels)
+    return _split(all_nodes, levels)
 
 
 def _places_below(fabric: Fabric, tier: int, nodes: Sequence[str]) -> Places:
@@ -152,15 +152,15 @@ def _numbers_below(fabric: Fabric, tier: int) -> dict[str, int]:
     return joined
 
 
-def first_groups(everybody: Division) -> tuple[Group, ...]:
-    return tuple(part.nodes for part in everybody.parts) or (everybody.nodes,)
+def first_groups(all_nodes: Division) -> tuple[Group, ...]:
+    return tuple(part.nodes for part in all_nodes.parts) or (all_nodes.nodes,)
 
 
 # --- what to ask next ------------------------------------------------------------------------
 
 
 def reproduce(
-    everybody: Division,
+    all_nodes: Division,
     results: Mapping[Group, bool | None],
     named_between: NamedBetween,
     *,
@@ -168,11 +168,11 @@ def reproduce(
 ) -> SearchProgress:
     """The progress of a search for the part of a job that fails. `by_comparison`: a group fails
     only by being slower than others of its size."""
-    leaves = tuple(leaf.nodes for leaf in everybody.leaves()) if everybody.parts else ()
-    domains = everybody.levels().get(DOMAIN, []) if by_comparison else []
+    leaves = tuple(leaf.nodes for leaf in all_nodes.leaves()) if all_nodes.parts else ()
+    domains = all_nodes.levels().get(DOMAIN, []) if by_comparison else []
     search = Search(leaves=leaves, by_comparison=by_comparison, domains=domains)
     job = _Job(search)
-    rounds = search.carry_out(job.look_into(everybody, is_whole=True))
+    rounds = search.carry_out(job.look_into(all_nodes, is_whole=True))
     return job.progress(unanswered(rounds, results, named_between))
 
 
@@ -410,25 +410,25 @@ def pair_tests_inside(parts: Sequence[Group], across: Iterable[PairTest]) -> Ite
 # --- the largest effort ----------------------------------------------------------------------
 
 
-def most_rounds(everybody: Division) -> int:
+def most_rounds(all_nodes: Division) -> int:
     """The largest number of rounds of groups, if one node or one pair of parts is at fault."""
-    deepest, division = 1, everybody
+    deepest, division = 1, all_nodes
     while division.parts:
         division = max(division.parts, key=lambda part: len(part.nodes))
         deepest += bool(division.parts)
     return deepest + ceil(log2(max(len(division.nodes), SMALLEST))) + TO_MAKE_SURE
 
 
-def rounds_of_two_parts(everybody: Division) -> int:
+def rounds_of_two_parts(all_nodes: Division) -> int:
     """The number of rounds in which every two parts meet; 0 if there are too few or too many."""
-    if not THIRD <= len(everybody.parts) <= MOST_PARTS:
+    if not THIRD <= len(all_nodes.parts) <= MOST_PARTS:
         return 0
-    return sum(1 for _ in rounds_of_parts(everybody.parts))
+    return sum(1 for _ in rounds_of_parts(all_nodes.parts))
 
 
-def most_rounds_together(everybody: Division) -> int:
+def most_rounds_together(all_nodes: Division) -> int:
     """The largest number of rounds of groups, if every two parts meet and two nodes of two parts
     fail only together."""
-    meet = rounds_of_two_parts(everybody)
-    largest = max((len(part.nodes) for part in everybody.parts), default=1)
+    meet = rounds_of_two_parts(all_nodes)
+    largest = max((len(part.nodes) for part in all_nodes.parts), default=1)
     return meet and meet + 2 * ceil(log2(largest)) + MOST_DECIDING

@@ -199,8 +199,8 @@ class _Looking:
 
     def _other_deviations(self, row: int, vanished: tuple[Deviation, ...]) -> list[Deviation]:
         """Metrics in which a node whose series ended still reports, and left its peers."""
-        everybody = np.arange(len(self.telemetry.nodes))
-        group = next((rows for rows in self.groups if row in rows), everybody)
+        all_nodes = np.arange(len(self.telemetry.nodes))
+        group = next((rows for rows in self.groups if row in rows), all_nodes)
         first, last = (
             round((at - self.telemetry.start) / self.telemetry.step_s)
             for at in (vanished[0].since, vanished[0].until)

@@ -56,7 +56,7 @@ class JobLayout:
         of_data = tuple(self.rank(tensor, d, stage) for d in range(self.dp))
         of_stages = tuple(self.rank(tensor, data, s) for s in range(self.pp))
         of_experts = tuple(self.rank(t, d, stage) for d in range(self.dp) for t in range(self.tp))
-        everybody = tuple(range(self.world))
+        all_ranks = tuple(range(self.world))
 
         def message(kind: str, peer_stage: int) -> Operation:
             sign = "->" if kind == "send" else "<-"
@@ -79,7 +79,7 @@ class JobLayout:
             step += work()
             step += [message("send", stage - 1)] if stage > 0 else []
         step += [Operation(of_data, "DATA", "all_reduce")] * 2 if self.dp > 1 else []
-        step += [Operation(everybody, "default_pg", "all_reduce", (1,), "Float")]
+        step += [Operation(all_ranks, "default_pg", "all_reduce", (1,), "Float")]
         return step * self.steps
 
 

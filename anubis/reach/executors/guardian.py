@@ -391,7 +391,7 @@ def foreign_writers(folder: str) -> str:
                 return f'"{place}" belongs to {user_name(status.st_uid)}'
             is_open = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
             if is_open and not is_of_this_pod(place):
-                owners = "everybody" if status.st_mode & 0o002 else f"group {status.st_gid}"
+                owners = "any user" if status.st_mode & 0o002 else f"group {status.st_gid}"
                 return f'{owners} may change "{place}" (mode {status.st_mode & 0o7777:04o})'
             if not (status.st_mode & 0o011 and name):
                 return ""

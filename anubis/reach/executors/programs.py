@@ -124,14 +124,14 @@ def torchrun(rendezvous: Rendezvous, own_address: str) -> list[str]:
 def as_only_rank(rendezvous: Rendezvous) -> dict[str, str]:
     """Return what torchrun sets for its only rank. torchrun would import torch to do so: for most
     pairs of CPU nodes that takes longer than to measure them."""
-    everybody, itself = str(rendezvous.nodes), str(rendezvous.rank)
+    world_size, own_rank = str(rendezvous.nodes), str(rendezvous.rank)
     return {
-        "RANK": itself,
-        "WORLD_SIZE": everybody,
+        "RANK": own_rank,
+        "WORLD_SIZE": world_size,
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
-        "GROUP_RANK": itself,
-        "GROUP_WORLD_SIZE": everybody,
+        "GROUP_RANK": own_rank,
+        "GROUP_WORLD_SIZE": world_size,
         "MASTER_ADDR": rendezvous.address,
         "MASTER_PORT": str(rendezvous.port),
     }

@@ -407,8 +407,8 @@ class RayExecutor:
 
     def _add_absent(self, absent: Mapping[str, str]) -> None:
         lost = {name: AgentHandle(name=name, address="", lost=why) for name, why in absent.items()}
-        everybody = {**self._agents, **lost}
-        self._agents = {name: everybody[name] for name in sorted(everybody, key=natural_key)}
+        all_agents = {**self._agents, **lost}
+        self._agents = {name: all_agents[name] for name in sorted(all_agents, key=natural_key)}
 
     def _start_agents(self) -> None:
         """Start all at once; an agent that does not start is lost, and the others go on."""

@@ -357,8 +357,8 @@ class _Reading:
         for rank, dump in self.dumps.items():
             config = {(group.name, group.description): group.ranks for group in dump.groups}
             for group in groups[rank]:
-                everybody = self.ranks if group[1] == DEFAULT else users[group]
-                members[rank, group] = config.get(group) or tuple(sorted(everybody))
+                all_ranks = self.ranks if group[1] == DEFAULT else users[group]
+                members[rank, group] = config.get(group) or tuple(sorted(all_ranks))
         return members
 
     @cached_property

@@ -424,9 +424,9 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
     answers = [answer for look in looks for answer in look.answers]
     ranks = [answer.rank for answer in answers]
     dumps, unread = _dumps_of(answers)
-    everybody, unasked = _expected_ranks(ranks)
+    all_ranks, unasked = _expected_ranks(ranks)
     recorded = evidence_of(
-        dumps, at=max((look.at for look in looks), default=0.0), expected=everybody
+        dumps, at=max((look.at for look in looks), default=0.0), expected=all_ranks
     )
     steps = tuple(steps_of(recorded.calls))
     hangs = any(look.hangs for look in looks)
