@@ -258,12 +258,22 @@ FILES = {
     "everyone.yaml": "{executor: ray}",
     # other work on the machine slows hosts as well: only what is far off is a defect
     "policy.yaml": "{alpha: 0.5, distance: {tail: 0.5}}",
+    "torch.yaml": """
+summary: bandwidth of pairs by torch over TCP
+benchmarks:
+  - benchmark: pair_torch
+    parameters: {sizes: "1048576", samples: 5}
+    groups: pairs
+    duration_s: 5
+    timeout_s: 120
+""",
     "stream.yaml": """
 summary: bandwidth of pairs by sockets
 benchmarks:
   - {benchmark: pair_stream, groups: pairs, duration_s: 3, timeout_s: 120}
 """,
 }
+LINK_GBPS = 0.025  # 200 Mbit/s
 
 
 class ScanSite:
@@ -325,6 +335,18 @@ class Found:
 @pytest.fixture(scope="module")
 def scans(tmp_path_factory, bed):
     return ScanSite(tmp_path_factory.mktemp("scan"), bed)
+
+
+def test_torch_measures_between_two_hosts_no_more_than_their_link_carries(scans):
+    command = scans.command("--quick", "node[1-2]", suite="torch")
+    done = scans.bed.run("driver", command, timeout=300, check=False)
+    with History.open(f"{scans.folder}/home/history.sqlite") as history:
+        (campaign,) = history.campaigns.newest(1)
+        executions = history.executions.read(campaign.id)
+    series = [series for execution in executions for series in execution.result.series]
+    rates = [s.samples for s in series if s.metric.startswith("bandwidth_gbps")]
+    assert rates, done.stderr
+    assert 0 < max(samples.max() for samples in rates) < 1.5 * LINK_GBPS  # with a first burst
 
 
 def test_a_slow_uplink_is_named_and_no_host_is_blamed(scans):

@@ -555,7 +555,7 @@ def test_a_mapping_that_is_wrong_is_one_line(near, change: dict[str, Any], sente
     done = near.run(
         "history", "import", "incidents", str(near.write("a.csv", CSV)), "--mapping", str(mapping)
     )
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (64, "")
     assert done.err.count("\n") == 1
     assert sentence in done.err
 

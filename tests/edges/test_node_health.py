@@ -232,7 +232,7 @@ def test_a_limit_for_an_unknown_metric_stops_the_run_before_it_begins(near, suit
     own_table(near, "ours", limits=[{"metric": "gpu", "at_least": 8, "source": "us"}])
     mine = str(near.write("mine.yaml", {"limits": ["ours"]}))
     done = near.run("accept", "--suite", suite, "--policy", mine, "--dry-run")
-    assert done.code == 2
+    assert done.code == 64
     assert 'limit for "gpu" (limits ours@7), which node_health does not measure' in done.err
     assert 'did you mean "gpus"' in done.err
 

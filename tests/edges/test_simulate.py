@@ -203,6 +203,6 @@ def test_a_mistake_is_one_line(here, words, sentence):
 def test_a_mistake_in_a_scenario_is_named(here, wrong, sentence):
     here.write("small.yaml", SCENARIO.replace(*wrong))
     done = here.run("risk", "simulate", "small.yaml")
-    assert done.code == 2
+    assert done.code == 64
     assert sentence in done.err
     assert len(done.err.splitlines()) == 1

@@ -405,7 +405,9 @@ def test_down_removes_all_that_an_interrupted_up_left(
     bed = bed_to_be
     starting = subprocess.Popen(bed.command("up", "2", "--subnet", bed.subnet))
     said = Path(gettempdir()) / f"testbed-{bed.name}/driver/ray-start.log"
-    assert eventually(lambda: said.exists() and "waiting" in said.read_text())
+    waits = lambda: said.exists() and "waiting" in said.read_text()  # noqa: E731
+    assert eventually(lambda: waits() or starting.poll() is not None)
+    assert waits()
     network = network_of(bed, "node1")
     starting.send_signal(ending)
     starting.wait(LIMIT_S)
