@@ -65,7 +65,7 @@ class Record:
     ended: float = 0.0
 
 
-TEXT = """# The whole loop, played with real parts
+TEXT = """# The whole loop under {owner}, played with real parts
 
 Made by `{command}`. Change the script, not this file. {verdict}, in
 {lasted:.0f} s on a machine with {cores} shared cores: {parts}. No GPU took part.

@@ -187,6 +187,13 @@ LEVELS = [
         "transfers between two nodes (forth) slower than normal",
     ),
     level(
+        "hardly anything is carried",
+        short("pair_rdma bandwidth_gbps:forth", 0.098, 49, "GB/s", "mlx5_0-mlx5_0"),
+        "transfers between two nodes (forth) over 99% slower than normal on mlx5_0-mlx5_0: 0.098"
+        " instead of 49 GB/s",
+        "transfers between two nodes (forth) slower than normal",
+    ),
+    level(
         "NCCL over sockets",
         short("collective busbw_gbps:all_reduce/8388608", 18, 364, "GB/s", "cuda"),
         "collectives (all_reduce/8388608) 95% slower than normal on cuda: 18 instead of 364 GB/s",

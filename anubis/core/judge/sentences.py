@@ -139,9 +139,15 @@ def find_shortfall(short: Shortfall) -> Finding:
         )
     verb, way = _comparison(short)
     return Finding(
-        reason=f"{short.words} {verb}{short.change:.0%} {way}{place}: {against}",
+        reason=f"{short.words} {verb}{_percent(short)} {way}{place}: {against}",
         cause=f"{short.subject} {verb}{way}",
     )
+
+
+def _percent(short: Shortfall) -> str:
+    """The change. What is left of a rate is not rounded away."""
+    text = f"{short.change:.0%}"
+    return "over 99%" if text == "100%" and 0 < short.measured < short.normal else text
 
 
 def _find_missing(short: Shortfall) -> Finding:
