@@ -8,7 +8,6 @@ import heapq
 import json
 import os
 import re
-import runpy
 import shutil
 import signal
 import socket
@@ -49,7 +48,6 @@ from anubis.reach.executors import (
 from anubis.reach.executors.ray_cluster import RayExecutor, agents_of, newly_staged, taken_in_ray
 from anubis.reach.executors.ray_link import Answer, Joined, answers_a_stranger
 from anubis.reach.executors.start_settings import Program
-from tests.edges.bed import SCRIPT
 from tests.edges.desk import Desk
 from tests.patience import LIMIT_S, eventually
 
@@ -161,18 +159,13 @@ class Cluster:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         # how long raylets and drivers survive their head: a minute by default
         os.environ.update(RAY_gcs_rpc_server_reconnect_timeout_s="5")
-        from ray._private import services
         from ray.cluster_utils import Cluster as RayCluster
 
         # Ray's own health checks stay slow here: what finds the silent must be ours
         alone = {"no_monitor": True, "include_log_monitor": False}  # these two are not needed here
         head = {"include_dashboard": False, **alone}
-        leave_out_agents = runpy.run_path(str(SCRIPT))["leave_out_agents"]
-        with pytest.MonkeyPatch.context() as patch:
-            start = leave_out_agents(services.start_ray_process)
-            patch.setattr(services, "start_ray_process", start)
-            self.ray = RayCluster(initialize_head=True, head_node_args=head)
-            others = [self.ray.add_node(num_cpus=1, num_gpus=gpus, **alone) for gpus in (0, 4, 0)]
+        self.ray = RayCluster(initialize_head=True, head_node_args=head)
+        others = [self.ray.add_node(num_cpus=1, num_gpus=gpus, **alone) for gpus in (0, 4, 0)]
         self.nodes = [self.ray.head_node, *others]
         self.address: str = self.ray.address
 
