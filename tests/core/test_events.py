@@ -45,13 +45,18 @@ class Naive:
     def write(self, rows, key, record):
         if key in rows:
             end = rows[key].end if record.end is None else record.end
-            same = rows[key].end == end
+            moved = isinstance(record, Job) and record.nodes != rows[key].nodes
+            same = rows[key].end == end and not moved
             rows[key] = rows[key] if same else replace(record, end=end)
         else:
             rows[key] = record
 
     def tell(self, event, at):
         match event:
+            case JobAllocated(job=str(name), nodes=nodes) if name in self.jobs:
+                job = self.jobs[name]
+                if job.end is None and any(node not in job.nodes for node in nodes):
+                    self.jobs[name] = replace(job, nodes=nodes)
             case JobAllocated(job=str(name), nodes=nodes) if name:
                 self.write(self.jobs, name, Job(id=name, nodes=nodes, start=at, planned_s=60.0))
             case JobEnded():
