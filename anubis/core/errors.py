@@ -29,7 +29,7 @@ AnubisError                exit code 2: no verdict
 
 Exit code 64 means that the caller has to change the request: an option, a node list, an unknown
 name, or a file that the request names and that cannot be used. It says nothing about any node, and
-leaves no trace. If what the request does not name cannot be read, as the history, it is 2.
+leaves no trace. If anything else cannot be read, such as the history, the exit code is 2.
 
 An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.

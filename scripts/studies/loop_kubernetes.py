@@ -1,8 +1,9 @@
 """A real API server of Kubernetes that owns the hosts of show-loop: the webhook of `anubis serve`
 adds the gate to each pod. It asserts nothing.
 
-There is no kubelet, scheduler or controller of jobs. FakeKubelet runs on each host what the pods
-bound to it say, and `Gangs` makes the pods of a job on hosts that are free, all at once.
+The API server is in the network of the driver alone. There is no kubelet, scheduler or controller
+of jobs: FakeKubelet runs on each host what the pods bound to it say, and `LoopKubernetes.play`
+makes the pods of a job on free hosts, all at once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import yaml
 from loop_site import RANKS, SERVICE, LoopSite, ServiceSettings, written
 
 from tests.edges import api_server
-from tests.edges.bed import Bed
 from tests.edges.fake_kubelet import FakeKubelet
 
 NEEDED = ("openssl", "curl", "kube-apiserver", "etcd")
@@ -94,7 +94,7 @@ class LoopKubernetes:
         written(self._made.folder / "gate.yaml", yaml.safe_dump(gate))
         token = site.new_token("gate", "read")
         secret = {"metadata": {"name": "anubis-gate"}, "stringData": {"token": token}}
-        with network_of_driver(self._bed):
+        with self._bed.network_of("driver"):
             core = self._core()
             core.create_namespace({"metadata": {"name": SPACE, "labels": GATED}})
             core.create_namespaced_secret(SPACE, secret)
@@ -131,7 +131,7 @@ class LoopKubernetes:
         return self._made.core("admin")
 
     def _list(self, path: str) -> list[dict[str, Any]]:
-        with network_of_driver(self._bed):
+        with self._bed.network_of("driver"):
             client = self._made.client("admin")
             items: list[dict[str, Any]] = api_server.send(client, "GET", f"/api/v1/{path}")["items"]
         return items
@@ -160,7 +160,7 @@ class LoopKubernetes:
         return shown
 
     def _node(self, node: str) -> dict[str, Any]:
-        with network_of_driver(self._bed):
+        with self._bed.network_of("driver"):
             shown = self._core().read_node(node, _preload_content=False)
         document: dict[str, Any] = json.loads(shown.data)
         return document
@@ -175,7 +175,7 @@ class LoopKubernetes:
         return reason_in(self._node(node))
 
     def drain(self, node: str, reason: str) -> None:
-        with network_of_driver(self._bed):
+        with self._bed.network_of("driver"):
             core = self._made.core("kubectl")
             core.patch_node(node, {"metadata": {"annotations": {BY_HAND: reason}}})
             change = {"spec": {"unschedulable": True}}
@@ -189,7 +189,7 @@ class LoopKubernetes:
         template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
         body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
         path = f"/apis/batch/v1/namespaces/{SPACE}/jobs"
-        with network_of_driver(self._bed):
+        with self._bed.network_of("driver"):
             document = {**body, "spec": {"template": template}}
             kept = api_server.send(self._made.client("admin"), "POST", path, document)
         uid = kept["metadata"]["uid"]
@@ -310,7 +310,7 @@ class LoopKubernetes:
         }
         spec: dict[str, object] = {"nodeName": nodes[number], "restartPolicy": "Never"}
         spec |= {"containers": [container], "activeDeadlineSeconds": 1800}
-        with network_of_driver(self._bed):
+        with self._bed.network_of("driver"):
             self._core().create_namespaced_pod(SPACE, {"metadata": about, "spec": spec})
 
     def _end(self, gang: Gang, state: str) -> None:
@@ -319,7 +319,7 @@ class LoopKubernetes:
         gang.state, gang.nodes, gang.has_begun = state, [], False
         gang.due = time.time() + AGAIN_S
         for pod in self._pods_of(gang):
-            with network_of_driver(self._bed):
+            with self._bed.network_of("driver"):
                 self._core().delete_namespaced_pod(pod["metadata"]["name"], SPACE)
 
 
@@ -335,18 +335,11 @@ def reason_in(node: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def network_of_driver(bed: Bed) -> Iterator[None]:
-    """The API server is in the network of the driver alone."""
-    with bed.network_of("driver"):
-        yield
-
-
-@contextmanager
 def kubernetes_owner(site: LoopSite) -> Iterator[LoopKubernetes]:
     folder = site.folder / "kubernetes"
     folder.mkdir()
     with ExitStack() as until_down:
-        with network_of_driver(site.bed):  # its processes and threads stay there
+        with site.bed.network_of("driver"):  # its processes and threads stay there
             made = until_down.enter_context(api_server.server(api_server.programs(), folder))
             kubelet = FakeKubelet(made.core("kubelet"), site.bed.words_into)
             until_down.enter_context(kubelet)

@@ -148,7 +148,7 @@ def _apart(
 
 def _blocks_apart(changes: Floats, pauses: Flags, row: int, first: int, last: int) -> float:
     """Number of blocks of a run for which a node was apart. One with little of the usual change
-    counts in part: the node left, or returned, within it. So does none that is unknown."""
+    counts in part: the node left, or returned, within it. An unknown block does not count."""
     run = slice(first, last + 1)
     usual = NEARLY * float(np.nanmedian(changes[row, run]))
     shares = np.clip(np.nan_to_num(changes[row, run]) / usual, 0, 1)
