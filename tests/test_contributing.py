@@ -218,11 +218,13 @@ class BoardOrchestrator:
         nodes = {f.name: SeenNode(sku=self.skus.find(f.name), cordon=f.read_text()) for f in files}
         return FleetSeen(at=0.0, nodes=nodes)
 
-    def cordon(self, node, reason):
-        (self.folder / node).write_text(reason)
+    def cordon(self, reasons):
+        for node, reason in reasons.items():
+            (self.folder / node).write_text(reason)
+        return {}
 
-    def release(self, node):
-        self.cordon(node, "")
+    def release(self, nodes):
+        return self.cordon(dict.fromkeys(nodes, ""))
 
 
 ORCHESTRATOR = OrchestratorKind(
@@ -247,7 +249,7 @@ def test_an_orchestrator_is_one_file_and_its_settings(tmp_path, monkeypatch):
         assert owner_name(described) == "the board"
         assert job_of_this_process() == "17"
     orchestrator_kinds.cache_clear()
-    ours.cordon("n1", "anubis[GEMM.SLOW]: slow")
+    ours.cordon({"n1": "anubis[GEMM.SLOW]: slow"})
     (seen,) = ours.observe().nodes.values()
     assert (seen.sku, seen.is_cordoned_by_anubis) == ("h100", True)
     with pytest.raises(ConfigError, match="hosts, kubernetes, slurm"):

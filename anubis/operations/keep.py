@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
+from typing import TypeVar
 
 from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.clock import Time
@@ -95,7 +96,10 @@ from anubis.text.wording import moment
 
 LONG_S = HOUR_S  # without a turn; turns are minutes apart
 FAILING_S = 600.0  # without a turn that succeeds; one slow answer of an orchestrator is no outage
+MOST_ORDERS = 200  # sent at once: few enough for one command, and to send again after a crash
 MOST_TURNS = 4  # enough to see the effect of what was done, and never an endless loop
+
+Nodes = TypeVar("Nodes", bound=Collection[str])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -543,11 +547,7 @@ class _Hand:
         be seen. Orders come first: a bad node must be out before tests take time."""
         self._refuse_superseded()
         to_do = self._part.keeping.open_actions()
-        sent = [
-            self._order(action, action.command)
-            for action in to_do
-            if isinstance(action.command, Cordon | Release) and action.stage is Stage.KEPT
-        ]
+        sent = [self._send(orders) for orders in _batches_of_orders(to_do)]
         sent += [drive(action.id) for action in to_do if self._waits_for_a_driver(action)]
         return any(sent)
 
@@ -570,17 +570,26 @@ class _Hand:
                 return self._test(action, action.command)
             return action.stage is Stage.SENT and self._resume(action, action.command)
 
-    def _order(self, action: LifeAction, order: Cordon | Release) -> bool:
-        if self._orchestrator is None or not self._part.keeping.take(action, self._time().now):
+    def _send(self, orders: Mapping[str, LifeAction]) -> bool:
+        """Send orders, one for each node, but those that another process took."""
+        if self._orchestrator is None:
             return False
-        try:
-            if isinstance(order, Cordon):
-                self._orchestrator.cordon(order.node, reason(order.code, order.reason))
+        at = self._time().now
+        with self._history.together():
+            taken = {n: order for n, order in orders.items() if self._part.keeping.take(order, at)}
+        reasons, released = dict[str, str](), list[str]()
+        for node, action in taken.items():
+            if isinstance(action.command, Cordon):
+                reasons[node] = reason(action.command.code, action.command.reason)
             else:
-                self._orchestrator.release(order.node)
-        except AnubisError as error:
-            self._fail(action, str(error))
-        return True
+                released.append(node)
+        refused = {
+            **_refusals(self._orchestrator.cordon, reasons),
+            **_refusals(self._orchestrator.release, released),
+        }
+        for node, why in refused.items():
+            self._fail(taken[node], why)
+        return bool(taken)
 
     def _test(self, action: LifeAction, test: Prove) -> bool:
         from anubis.operations.decided_tests import carried_out_tests
@@ -692,6 +701,30 @@ class _Hand:
             budget=Budget(seconds=policy.check_limit_s) if is_light else None,
             cluster=self._cluster,
         )
+
+
+def _batches_of_orders(actions: Iterable[LifeAction]) -> Iterator[dict[str, LifeAction]]:
+    """Orders to send, by node, many at once. If a node has two, the later one is in a later batch,
+    so that it has the last word."""
+    batch = dict[str, LifeAction]()
+    for action in actions:
+        command = action.command
+        if action.stage is not Stage.KEPT or not isinstance(command, Cordon | Release):
+            continue
+        if command.node in batch or len(batch) == MOST_ORDERS:
+            yield batch
+            batch = {}
+        batch[command.node] = action
+    if batch:
+        yield batch
+
+
+def _refusals(order: Callable[[Nodes], Mapping[str, str]], nodes: Nodes) -> Mapping[str, str]:
+    """Give an order; return why, by node, it was refused: for all of them if nothing answered."""
+    try:
+        return order(nodes) if nodes else {}
+    except AnubisError as error:
+        return dict.fromkeys(nodes, str(error))
 
 
 class _WhenAsked(Mapping[str, float]):

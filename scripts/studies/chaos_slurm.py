@@ -133,7 +133,8 @@ class Slurm:
         connection.wfile.write(json.dumps(error).encode() + b"\n" + text.encode())
 
     def _sinfo(self, words: list[str], lie: str) -> str:
-        named = [word.partition("=")[2] for word in words if word.startswith("--nodes=")]
+        asked = [word.partition("=")[2] for word in words if word.startswith("--nodes=")]
+        named = asked[0].split(",") if asked else []
         if lie == "blank" and not named:
             return ""
         if lie == "stale" and not named:
@@ -177,17 +178,15 @@ class Slurm:
         if "update" not in words:
             return ""
         settings = dict(word.split("=", 1) for word in words if "=" in word)
-        name = settings["nodename"]
         with self.lock:
-            node = self.nodes[name]
-            if lie == "disobeys":
-                return ""
-            if settings["state"] == "drain":
-                self.listener.drained(name, settings["reason"], node)
-                node.reason, node.by, node.at = settings["reason"], "root", time.time()
-            else:
-                self.listener.undrained(name, node)
-                node.reason = node.by = ""
+            named = {name: self.nodes[name] for name in settings["nodename"].split(",")}
+            for name, node in named.items() if lie != "disobeys" else ():
+                if settings["state"] == "drain":
+                    self.listener.drained(name, settings["reason"], node)
+                    node.reason, node.by, node.at = settings["reason"], "root", time.time()
+                else:
+                    self.listener.undrained(name, node)
+                    node.reason = node.by = ""
         return ""
 
     def _hold(self, names: list[str], connection: socketserver.StreamRequestHandler) -> None:

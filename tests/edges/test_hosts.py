@@ -11,6 +11,7 @@ from anubis.core.keep.reasons import reason
 from anubis.reach.orchestrators.hosts import HostsOrchestrator, HostsSettings, parse_jobs_of_host
 from anubis.reach.orchestrators.orchestrator import NodeSkus
 from tests.edges.desk import Desk
+from tests.edges.orders import cordon, release
 from tests.patience import eventually
 
 HOSTILE = reason("GEMM.SLOW", "71 %; $(touch pwned) `touch pwned` \"quoted\" 'too' {node}")
@@ -82,12 +83,12 @@ def test_with_ids_of_the_fleet_hosts_with_one_id_work_at_one_job(folder):
 )
 def test_a_reason_reaches_the_host_as_it_is_and_is_taken_back(folder, command):
     hosts = HostsOrchestrator(settings(cordon=command))
-    hosts.cordon("n1", HOSTILE)
-    hosts.cordon("n1", HOSTILE)
+    cordon(hosts, "n1", HOSTILE)
+    cordon(hosts, "n1", HOSTILE)
     assert (folder / "n1.out").read_text() == HOSTILE
     assert hosts.observe().nodes["n1"].is_cordoned_by_anubis
-    hosts.release("n1")
-    hosts.release("n1")
+    release(hosts, "n1")
+    release(hosts, "n1")
     assert not (folder / "n1.out").exists()
     assert not (folder / "pwned").exists()
 
@@ -95,14 +96,14 @@ def test_a_reason_reaches_the_host_as_it_is_and_is_taken_back(folder, command):
 def test_somebodys_reason_stays_and_a_command_that_does_nothing_is_noticed(folder):
     (folder / "n2.out").write_text("swap the fan\n")
     hosts = HostsOrchestrator(settings(cordon=("./hosts", "forgets", "{node}")))
-    for order in (lambda: hosts.cordon("n2", HOSTILE), lambda: hosts.release("n2")):
+    for order in (lambda: cordon(hosts, "n2", HOSTILE), lambda: release(hosts, "n2")):
         with pytest.raises(OrchestratorError, match='"swap the fan": anubis leaves it as it is'):
             order()
     assert (folder / "n2.out").read_text() == "swap the fan\n"
     with pytest.raises(OrchestratorError, match=r'"n1" was cordoned with .* and shows ""'):
-        hosts.cordon("n1", HOSTILE)
+        cordon(hosts, "n1", HOSTILE)
     with pytest.raises(OrchestratorError, match='there is no host "n9"'):
-        hosts.cordon("n9", HOSTILE)
+        cordon(hosts, "n9", HOSTILE)
 
 
 def test_a_command_past_its_deadline_is_ended_with_its_children(folder):

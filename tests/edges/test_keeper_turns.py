@@ -8,15 +8,18 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anubis.core.amounts import DAY_S
 from anubis.core.errors import StoreUnreachableError
 from anubis.core.history.events import Debt, EventRecord, FleetUpgraded
 from anubis.core.keep.breaker import Breaker
-from anubis.core.keep.commands import Mode, Notify, Release, Stage
+from anubis.core.keep.commands import Cordon, LifeAction, Mode, Notify, Release, Stage
 from anubis.core.keep.keeper_events import Waited
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.records import ClusterIdentity
+from anubis.operations.keep import MOST_ORDERS, _batches_of_orders
 from anubis.store import database
 from anubis.store.history import History
 from anubis.store.keeping import LastTurn
@@ -94,6 +97,27 @@ def test_concurrent_turns_hear_each_event_once_and_send_each_action_once(url):
         (action,) = history.cluster("prod").keeping.open_actions()
     assert action.stage is Stage.SENT
     assert sum(by_several(partial(take_up, action=action), url)) == 1  # its driver died
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from((Cordon, Release)))))
+def test_orders_go_many_at_once_and_the_last_order_about_a_node_goes_last(orders):
+    actions = [kept(id, node, kind) for id, (node, kind) in enumerate(orders)]
+    batches = list(_batches_of_orders(actions))
+    assert all(action.command.node == node for batch in batches for node, action in batch.items())
+    for node in "abc":
+        sent = [batch[node].id for batch in batches if node in batch]
+        assert sent == [action.id for action in actions if action.command.node == node]
+    many = [kept(id, f"n{id}", Cordon) for id in range(2 * MOST_ORDERS + 1)]
+    assert [len(batch) for batch in _batches_of_orders(many)] == [MOST_ORDERS, MOST_ORDERS, 1]
+
+
+def kept(id, node, kind):
+    command = (
+        Cordon(mode=Mode.ACT, node=node, code="SLOW", reason="slow")
+        if kind is Cordon
+        else Release(mode=Mode.ACT, node=node, reason="well")
+    )
+    return LifeAction(id=id, at=1.0, command=command, stage=Stage.KEPT, changed_at=1.0)
 
 
 def test_a_failed_action_is_retried_for_a_day_and_then_asked_for_anew(tmp_path):

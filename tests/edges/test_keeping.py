@@ -111,16 +111,15 @@ class Owner:
         windows = dict(self.windows)
         return FleetSeen(at=self.now(), nodes=shown, jobs=dict(self.jobs), windows=windows)
 
-    def cordon(self, node, reason):
-        self._set(node, reason)
-
-    def release(self, node):
-        self._set(node, "")
-
-    def _set(self, node, reason):
+    def cordon(self, reasons):
         if self.trouble:
             raise OrchestratorError(self.trouble)
-        self.nodes[node] = replace(self.nodes[node], cordon=reason)
+        for node, reason in reasons.items():
+            self.nodes[node] = replace(self.nodes[node], cordon=reason)
+        return {}
+
+    def release(self, nodes):
+        return self.cordon(dict.fromkeys(nodes, ""))
 
 
 class Site:
@@ -280,7 +279,7 @@ def test_an_older_cordon_of_the_same_code_is_set_anew_so_that_it_can_be_released
     proposed = site.keep(cordon=Mode.PROPOSE).actions
     (code,) = {a.command.code for a in proposed if isinstance(a.command, Cordon)}
     older = f"anubis[{code}]: of an earlier keeper"
-    site.owner.cordon(site.bad, older)
+    site.owner.cordon({site.bad: older})
     site.later(1000)
     site.keep(**ACT)
     assert site.owner.nodes[site.bad].cordon != older

@@ -19,6 +19,7 @@ from anubis.reach.orchestrators.kubernetes import KubernetesOrchestrator
 from anubis.reach.orchestrators.kubernetes_objects import flag, sku_by_gpus
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig, owner
+from tests.edges.orders import cordon, release
 
 SLOW = reason("GEMM.SLOW", "gemm is 12 % slower than its peers")
 AT = 1_795_305_600.0  # 2026-11-22T00:00:00Z
@@ -223,7 +224,7 @@ def test_a_node_about_to_be_deleted_counts_as_cordoned_by_another(api: FakeApi, 
 
 def test_a_cordon_lets_no_job_begin_and_has_its_reason_in_every_place(api: FakeApi, ask):
     api.put_node("a1")
-    ask().cordon("a1", SLOW)
+    cordon(ask(), "a1", SLOW)
     node = api.node("a1")
     assert node["spec"]["unschedulable"] is True
     condition = node["status"]["conditions"][-1]
@@ -244,9 +245,9 @@ def test_a_cordon_lets_no_job_begin_and_has_its_reason_in_every_place(api: FakeA
 def test_a_repeated_cordon_writes_once(api: FakeApi, ask):
     api.put_node("a1")
     kubernetes = ask(taint=True, label=True)
-    kubernetes.cordon("a1", SLOW)
+    cordon(kubernetes, "a1", SLOW)
     before = api.node("a1")
-    kubernetes.cordon("a1", SLOW)
+    cordon(kubernetes, "a1", SLOW)
     assert api.node("a1") == before
     assert len(api.events()) == 1
 
@@ -255,34 +256,34 @@ def test_a_half_written_cordon_is_completed_by_the_next(api: FakeApi, ask):
     api.put_node("a1")
     api.refused.add(("patch", "/status"))
     with pytest.raises(OrchestratorError, match=r'cordon of "a1", condition: answered 403'):
-        ask().cordon("a1", SLOW)
+        cordon(ask(), "a1", SLOW)
     api.refused.clear()
-    ask().cordon("a1", SLOW)
+    cordon(ask(), "a1", SLOW)
     assert api.node("a1")["status"]["conditions"][-1]["reason"] == "GEMM.SLOW"
 
 
 def test_a_reason_of_ours_gives_way_to_the_next(api: FakeApi, ask):
     api.put_node("a1")
-    ask().cordon("a1", reason(SPARE, "kept ready as a spare"))
+    cordon(ask(), "a1", reason(SPARE, "kept ready as a spare"))
     assert [entry["type"] for entry in api.node("a1")["status"]["conditions"]] == ["Ready"]
-    ask().cordon("a1", SLOW)
+    cordon(ask(), "a1", SLOW)
     assert cordons(ask()) == {"a1": SLOW}
     assert api.node("a1")["status"]["conditions"][-1]["reason"] == "GEMM.SLOW"
-    ask().cordon("a1", reason(SPARE, "kept ready as a spare"))
+    cordon(ask(), "a1", reason(SPARE, "kept ready as a spare"))
     assert [entry["type"] for entry in api.node("a1")["status"]["conditions"]] == ["Ready"]
     assert [event["type"] for event in api.events()] == ["Normal", "Warning", "Normal"]
 
 
 def test_taint_and_label_are_set_if_configured(api: FakeApi, ask):
     api.put_node("a1", spec={"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]})
-    ask(taint=True, label=True).cordon("a1", SLOW)
+    cordon(ask(taint=True, label=True), "a1", SLOW)
     node = api.node("a1")
     assert node["spec"]["taints"] == [
         {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
         {"key": "anubis-fleet/out", "value": "GEMM.SLOW", "effect": "NoSchedule"},
     ]
     assert node["metadata"]["labels"] == {"anubis-fleet/out": "GEMM.SLOW"}
-    ask().release("a1")
+    release(ask(), "a1")
     node = api.node("a1")
     assert node["spec"] == {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}
     assert node["metadata"]["labels"] == {}
@@ -299,12 +300,12 @@ def test_a_code_becomes_a_value_that_labels_may_have(code):
 def test_a_release_takes_back_all_of_ours_and_nothing_that_others_wrote(api: FakeApi, ask):
     api.put_node("a1", metadata={"labels": {"zone": "x"}})
     original = api.node("a1")["spec"]
-    ask(taint=True).cordon("a1", SLOW)
+    cordon(ask(taint=True), "a1", SLOW)
     taints = [*api.node("a1")["spec"]["taints"], {"key": "theirs", "effect": "NoExecute"}]
     api.write(
         "a1", "them", metadata={"annotations": {"note": "disk swapped"}}, spec={"taints": taints}
     )
-    ask(taint=True).release("a1")
+    release(ask(taint=True), "a1")
     node = api.node("a1")
     assert node["metadata"]["annotations"] == {"note": "disk swapped"}
     assert node["metadata"]["labels"] == {"zone": "x"}
@@ -315,7 +316,7 @@ def test_a_release_takes_back_all_of_ours_and_nothing_that_others_wrote(api: Fak
 
 def test_a_release_of_a_node_without_a_cordon_does_nothing(api: FakeApi, ask):
     api.put_node("a1")
-    ask().release("a1")
+    release(ask(), "a1")
     assert {method for method, _ in api.asked()} == {"GET"}
 
 
@@ -338,7 +339,7 @@ def test_a_foreign_cordon_is_never_touched(api: FakeApi, ask, order):
 def test_a_node_freed_and_cordoned_again_by_another_is_theirs(api: FakeApi, ask, order):
     """Our annotation is still there: Kubernetes knows the author of the cordon."""
     api.put_node("a1")
-    ask().cordon("a1", SLOW)
+    cordon(ask(), "a1", SLOW)
     api.write("a1", "kubectl-uncordon", spec={"unschedulable": None})
     assert cordons(ask()) == {"a1": ""}
     api.write("a1", "kubectl-cordon", spec={"unschedulable": True})
@@ -349,7 +350,7 @@ def test_a_node_freed_and_cordoned_again_by_another_is_theirs(api: FakeApi, ask,
 
 
 def obey(kubernetes: KubernetesOrchestrator, order: str) -> None:
-    kubernetes.cordon("a1", SLOW) if order == "cordon" else kubernetes.release("a1")
+    cordon(kubernetes, "a1", SLOW) if order == "cordon" else release(kubernetes, "a1")
 
 
 def test_a_cordon_that_came_between_reading_and_writing_is_seen(api: FakeApi, ask):
@@ -361,7 +362,7 @@ def test_a_cordon_that_came_between_reading_and_writing_is_seen(api: FakeApi, as
 
     api.before_patch = race
     with pytest.raises(OrchestratorError, match="kubectl-cordon keeps it"):
-        ask().cordon("a1", SLOW)
+        cordon(ask(), "a1", SLOW)
     assert "annotations" not in api.node("a1")["metadata"]
 
 
@@ -373,7 +374,7 @@ def test_a_write_in_between_is_kept_and_the_order_carried_out(api: FakeApi, ask)
         api.write(name, "them", spec={"taints": [{"key": "theirs", "effect": "NoSchedule"}]})
 
     api.before_patch = race
-    ask(taint=True).cordon("a1", SLOW)
+    cordon(ask(taint=True), "a1", SLOW)
     assert [taint["key"] for taint in api.node("a1")["spec"]["taints"]] == [
         *("theirs", "anubis-fleet/out")
     ]
@@ -383,7 +384,7 @@ def test_a_node_that_others_never_leave_alone_is_given_up(api: FakeApi, ask):
     api.put_node("a1")
     api.before_patch = lambda name: api.write(name, "them", metadata={"labels": {"x": "y"}})
     with pytest.raises(OrchestratorError, match="others changed the node 20 times in a row"):
-        ask().cordon("a1", SLOW)
+        cordon(ask(), "a1", SLOW)
 
 
 # --- what goes wrong ----------------------------------------------------------------------
@@ -420,7 +421,7 @@ def test_a_missing_right_is_named_with_the_file_that_grants_it(api: FakeApi, ask
     api.put_node("a1")
     api.refused.add(("patch", "/a1"))
     with pytest.raises(OrchestratorError) as refusal:
-        ask().cordon("a1", SLOW)
+        cordon(ask(), "a1", SLOW)
     assert str(refusal.value) == (
         'kubernetes: cordon of "a1": answered 403, expected its object: user "anubis" cannot patch'
         " /a1; configs/kubernetes/rights.yaml has the rights that it takes"
@@ -429,12 +430,12 @@ def test_a_missing_right_is_named_with_the_file_that_grants_it(api: FakeApi, ask
 
 def test_a_node_that_is_not_there_is_named(api: FakeApi, ask):
     with pytest.raises(OrchestratorError, match='cordon of "a9": answered 404'):
-        ask().cordon("a9", SLOW)
+        cordon(ask(), "a9", SLOW)
 
 
 def test_a_name_cannot_leave_its_place_in_a_path(api: FakeApi, ask):
     with pytest.raises(OrchestratorError):
-        ask().cordon("../namespaces/default/pods/x", SLOW)
+        cordon(ask(), "../namespaces/default/pods/x", SLOW)
     assert not [path for _, path in api.asked() if path.startswith("/api/v1/namespaces")]
 
 
@@ -532,8 +533,8 @@ def test_the_rights_are_those_that_a_whole_life_uses_and_no_more(api: FakeApi, a
         api.put_pod(f"of-{kind.lower()}", node="a1", owner=owner(kind, "x", version))
     kubernetes = ask(taint=True, label=True)
     kubernetes.observe()
-    kubernetes.cordon("a1", SLOW)
-    kubernetes.release("a1")
+    cordon(kubernetes, "a1", SLOW)
+    release(kubernetes, "a1")
     assert {right_used(*request) for request in api.asked()} == rules()
 
 

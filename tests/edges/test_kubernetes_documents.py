@@ -24,6 +24,7 @@ from anubis.reach.orchestrators.kubernetes_fields import Fields
 from anubis.reach.orchestrators.kubernetes_objects import is_something
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from tests.edges.kubernetes_server import kubeconfig
+from tests.edges.orders import cordon, release
 
 SLOW = reason("GEMM.SLOW", "gemm is 12 % slower than its peers")
 AT = 1_795_305_600.0
@@ -165,8 +166,8 @@ def test_any_spoiled_document_of_kubernetes_is_one_sentence(data):
     free = KubernetesOrchestrator(
         KubernetesSettings(kind="kubernetes", taint=True), clock=lambda: AT, api=kubernetes._api
     )
-    one_sentence(lambda: free.cordon("a1", SLOW))
-    one_sentence(lambda: free.release("a1"))
+    one_sentence(lambda: cordon(free, "a1", SLOW))
+    one_sentence(lambda: release(free, "a1"))
 
 
 @given(spoiled(POD), spoiled(NODE))
@@ -230,9 +231,9 @@ def test_a_label_annotation_or_taint_that_the_file_names_is_a_maintenance():
     ends = {window.nodes: window.end for window in seen.windows.values()}
     assert ends == {("a1",): AT + 56 * 3600, ("a2",): float("inf")}
     with pytest.raises(OrchestratorError, match="under maintenance: anubis leaves it alone"):
-        KubernetesOrchestrator(EVERYTHING, clock=lambda: AT, api=api).cordon("a1", SLOW)
+        cordon(KubernetesOrchestrator(EVERYTHING, clock=lambda: AT, api=api), "a1", SLOW)
     over = KubernetesOrchestrator(EVERYTHING, clock=lambda: AT + 57 * 3600, api=api)
-    over.cordon("a1", SLOW)
+    cordon(over, "a1", SLOW)
 
 
 # --- a server that is too busy ------------------------------------------------------------

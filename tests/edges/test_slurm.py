@@ -7,8 +7,11 @@ import json
 import math
 import os
 import re
+import shutil
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -29,6 +32,7 @@ from anubis.reach.orchestrators.slurm import (
 from anubis.reach.orchestrators.slurm_states import read_state
 from tests.edges import slurm_bed
 from tests.edges.desk import Desk
+from tests.edges.orders import cordon, release
 from tests.edges.slurm_bed import SlurmBed
 from tests.patience import eventually
 
@@ -268,16 +272,16 @@ def test_slurm_shows_its_nodes_and_jobs_as_its_json_does(slurm, orchestrator):
 
 
 def test_a_node_is_drained_with_our_reason_and_let_in_again(slurm, orchestrator):
-    orchestrator.cordon("node2", SLOW)
-    orchestrator.cordon("node2", SLOW)
+    cordon(orchestrator, "node2", SLOW)
+    cordon(orchestrator, "node2", SLOW)
     assert (slurm.state("node2"), slurm.reason("node2")) == ("idle+drain", SLOW)
     seen = orchestrator.observe().nodes["node2"]
     assert (seen.cordon, seen.is_cordoned_by_anubis, seen.cordoned_by) == (SLOW, True, "root")
     assert seen.cordoned_at is not None
-    orchestrator.cordon("node2", reason("SPARE", 'kept "ready", as a spare'))
+    cordon(orchestrator, "node2", reason("SPARE", 'kept "ready", as a spare'))
     assert slurm.reason("node2") == 'anubis[SPARE]: kept "ready", as a spare'
-    orchestrator.release("node2")
-    orchestrator.release("node2")
+    release(orchestrator, "node2")
+    release(orchestrator, "node2")
     assert "drain" not in slurm.state("node2")
     assert orchestrator.observe().nodes["node2"].cordon == ""
 
@@ -285,27 +289,66 @@ def test_a_node_is_drained_with_our_reason_and_let_in_again(slurm, orchestrator)
 def test_a_node_that_is_down_stays_down_when_its_drain_is_taken_back(slurm, orchestrator):
     for state in ("down", "drain"):
         slurm.run("scontrol", "update", "nodename=node2", f"state={state}", f"reason={SLOW}")
-    orchestrator.release("node2")
+    release(orchestrator, "node2")
     assert "down" in slurm.state("node2")
     assert "drain" not in slurm.state("node2")
     slurm.run("scontrol", "update", "nodename=node2", "state=resume")
 
 
-def test_slurm_is_not_trusted_to_have_obeyed(slurm, orchestrator, tmp_path, monkeypatch):
-    liar = tmp_path / "scontrol"
-    liar.write_text("#!/bin/sh\n")
-    liar.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(OrchestratorError, match=r'slurm was asked to drain "node2".* shows idle'):
-        orchestrator.cordon("node2", SLOW)
+@contextmanager
+def instead_of(program: str, text: str, folder: Path) -> Iterator[None]:
+    """Put a program of ours before one of Slurm's."""
+    (folder / program).write_text(text)
+    (folder / program).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        yield
+
+
+def test_many_nodes_take_one_command_of_slurm_for_each_reason_and_one_refusal_is_its_own(
+    slurm, orchestrator, tmp_path
+):
+    slurm.run("scontrol", "update", "nodename=node3", "state=drain", "reason=swap the fan")
+    asked, real = tmp_path / "asked", shutil.which("scontrol")
+    counts = f'#!/bin/sh\necho "$*" >> {asked}\nexec {real} "$@"\n'
+    with instead_of("scontrol", counts, tmp_path):
+        reasons = dict.fromkeys(("node1", "node2", "node3", "node9"), SLOW)
+        refused = orchestrator.cordon(reasons)
+        assert sorted(refused) == ["node3", "node9"]
+        assert 'the reason "swap the fan"' in refused["node3"]
+        assert [slurm.reason(node) for node in slurm.nodes] == [SLOW, SLOW, "swap the fan"]
+        assert sorted(orchestrator.release(["node1", "node2", "node3"])) == ["node3"]
+    assert ["drain" in slurm.state(node) for node in slurm.nodes] == [False, False, True]
+    assert asked.read_text().splitlines() == [
+        f"update nodename=node1,node2 state=drain reason={SLOW}",
+        "update nodename=node1,node2 state=undrain",
+    ]
+
+
+def test_if_slurm_refuses_a_list_each_node_gets_a_command_of_its_own(slurm, orchestrator, tmp_path):
+    real = shutil.which("scontrol")
+    picky = f'#!/bin/sh\ncase "$*" in *node2*) echo no >&2; exit 1;; esac\nexec {real} "$@"\n'
+    with instead_of("scontrol", picky, tmp_path):
+        refused = orchestrator.cordon(dict.fromkeys(slurm.nodes, SLOW))
+    assert list(refused) == ["node2"]
+    assert refused["node2"].endswith(": no")
+    assert [slurm.reason(node) for node in slurm.nodes] == [SLOW, "none", SLOW]
+
+
+def test_slurm_is_not_trusted_to_have_obeyed(slurm, orchestrator, tmp_path):
+    trouble = pytest.raises(
+        OrchestratorError, match=r'slurm was asked to drain "node2".* shows idle'
+    )
+    with instead_of("scontrol", "#!/bin/sh\n", tmp_path), trouble:
+        cordon(orchestrator, "node2", SLOW)
 
 
 def test_somebodys_reason_stays_as_it_is(slurm, orchestrator):
     slurm.run("scontrol", "update", "nodename=node3", "state=drain", "reason=swap the fan")
     with pytest.raises(OrchestratorError, match='by root with the reason "swap the fan"'):
-        orchestrator.cordon("node3", SLOW)
+        cordon(orchestrator, "node3", SLOW)
     with pytest.raises(OrchestratorError, match="anubis leaves it as it is"):
-        orchestrator.release("node3")
+        release(orchestrator, "node3")
     assert (slurm.state("node3"), slurm.reason("node3")) == ("idle+drain", "swap the fan")
 
 
@@ -320,7 +363,7 @@ def test_a_maintenance_of_slurm_is_seen_and_left_alone(slurm, orchestrator):
         assert eventually(lambda: "maintenance" in slurm.state("node3"))
         assert not orchestrator.observe().nodes["node3"].is_free
         with pytest.raises(OrchestratorError, match="anubis leaves a maintenance alone"):
-            orchestrator.cordon("node3", SLOW)
+            cordon(orchestrator, "node3", SLOW)
     finally:
         slurm.run("scontrol", "delete", "reservation", "fans")
     assert eventually(lambda: orchestrator.observe().nodes["node3"].is_free)
@@ -331,7 +374,7 @@ def test_a_node_that_slurm_lacks_and_a_controller_that_is_gone_are_named(
     slurm, orchestrator, tmp_path, monkeypatch
 ):
     with pytest.raises(OrchestratorError, match="node9"):
-        orchestrator.cordon("node9", SLOW)
+        cordon(orchestrator, "node9", SLOW)
     elsewhere = tmp_path / "slurm.conf"
     elsewhere.write_text(slurm.conf.read_text().replace("SlurmctldPort=", "SlurmctldPort=1 #"))
     monkeypatch.setenv("SLURM_CONF", str(elsewhere))
@@ -351,7 +394,7 @@ def test_nodes_are_listed_with_jobs_and_the_author_of_their_cordon(slurm, orches
     owned = {"executor": "local", "name": "prod", "orchestrator": {"kind": "slurm"}}
     cluster = str(near.write("prod.yaml", owned))
     job = slurm.submit("--nodelist=node1")
-    orchestrator.cordon("node2", SLOW)
+    cordon(orchestrator, "node2", SLOW)
     slurm.run("scontrol", "update", "nodename=node3", "state=drain", "reason=swap the fan")
     assert eventually(lambda: orchestrator.observe().nodes["node1"].jobs == (job,))
     done = near.run("nodes", "--cluster", cluster)

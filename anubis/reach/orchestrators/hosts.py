@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +17,9 @@ from anubis.reach.orchestrators.orchestrator import (
     NodeSkus,
     OrchestratorKind,
     OrchestratorSettings,
+    Refusals,
     check_positive,
+    order_each,
 )
 from anubis.reach.orchestrators.site_commands import run_command
 from anubis.text import hostlist
@@ -132,7 +134,14 @@ class HostsOrchestrator:
         is_everywhere_the_same = self._settings.job_ids == "fleet" and id != UNSEEN
         return id if is_everywhere_the_same else f"{node}/{id}"
 
-    def cordon(self, node: str, reason: str) -> None:
+    def cordon(self, reasons: Mapping[str, str]) -> Refusals:
+        at_once = self._settings.at_once
+        return order_each(lambda node: self._cordon(node, reasons[node]), reasons, at_once)
+
+    def release(self, nodes: Collection[str]) -> Refusals:
+        return order_each(self._release, nodes, self._settings.at_once)
+
+    def _cordon(self, node: str, reason: str) -> None:
         before = self._reason_on(node)
         if before == reason:
             return
@@ -142,7 +151,7 @@ class HostsOrchestrator:
         if after != reason:
             raise OrchestratorError(f'"{node}" was cordoned with "{reason}", and shows "{after}"')
 
-    def release(self, node: str) -> None:
+    def _release(self, node: str) -> None:
         before = self._reason_on(node)
         _refuse_others_reason(node, before)
         if before:

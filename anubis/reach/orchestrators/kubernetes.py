@@ -40,7 +40,13 @@ from anubis.reach.orchestrators.kubernetes_objects import (
     windows_of,
 )
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
-from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus, OrchestratorKind
+from anubis.reach.orchestrators.orchestrator import (
+    SKUS_UNTOLD,
+    NodeSkus,
+    OrchestratorKind,
+    Refusals,
+    order_each,
+)
 
 MOST_TRIES = 20  # when others change a node again and again
 MOST_OWNERS = 5  # above a pod
@@ -102,7 +108,13 @@ class KubernetesOrchestrator:
                 jobs[owner.job] = add_pod(jobs.get(owner.job), pod, owner)
         return jobs
 
-    def cordon(self, node: str, reason: str) -> None:
+    def cordon(self, reasons: Mapping[str, str]) -> Refusals:
+        return order_each(lambda node: self._cordon(node, reasons[node]), reasons)
+
+    def release(self, nodes: Collection[str]) -> Refusals:
+        return order_each(self._release, nodes)
+
+    def _cordon(self, node: str, reason: str) -> None:
         def change(document: Document) -> Document | None:
             self._refuse_foreign(document, "cordon")
             return cordoning(document, reason, self._settings)
@@ -113,7 +125,7 @@ class KubernetesOrchestrator:
             self._tell(document, "AnubisCordoned", reason, is_warning=is_warning)
         self._show_condition(document, reason, "cordon")
 
-    def release(self, node: str) -> None:
+    def _release(self, node: str) -> None:
         def change(document: Document) -> Document | None:
             self._refuse_foreign(document, "release")
             return releasing(document)

@@ -2,20 +2,23 @@
 folder declares one, as `ORCHESTRATOR`: keys of files, the reference and `kind:` follow from it.
 
 An orchestrator shows the fleet and takes two orders. None is trusted to have obeyed: the next
-observation shows whether an order had its effect. It decides nothing. An OrchestratorError means
-that it did not answer, or refused; it names the node, the command and its last line of output.
+observation shows whether an order had its effect. It decides nothing. An order names all of its
+nodes, so that a rack that loses power costs a few commands. What is refused for one node is
+returned, and keeps nothing from the others. An OrchestratorError means that nothing answered.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Protocol
 
+from anubis.core.errors import OrchestratorError
 from anubis.core.keep.keeper_events import FleetSeen
 from anubis.reach import orchestrators
 
@@ -33,6 +36,7 @@ class NodeSkus:
 
 
 SKUS_UNTOLD = NodeSkus()
+Refusals = Mapping[str, str]  # by node: why an order was not carried out
 
 
 class Orchestrator(Protocol):
@@ -40,18 +44,33 @@ class Orchestrator(Protocol):
         """Return its nodes, their jobs and the reasons why nodes are kept from jobs, as of now."""
         ...
 
-    def cordon(self, node: str, reason: str) -> None:
-        """Let no further job begin there; whatever runs goes on. May be repeated.
+    def cordon(self, reasons: Mapping[str, str]) -> Refusals:
+        """Let no further job begin on these nodes; whatever runs goes on. May be repeated.
 
-        `reason` is one of `core.keep.reasons.reason`. A node that somebody else keeps from jobs is
-        left as it is, and its reason too: that is an OrchestratorError, which quotes it.
+        Each reason is one of `core.keep.reasons.reason`. A node that somebody else keeps from jobs
+        is left as it is, and its reason too: the refusal quotes it.
         """
         ...
 
-    def release(self, node: str) -> None:
-        """Take back a cordon of ours. If the reason is somebody else's, nothing happens, and an
-        OrchestratorError quotes it; if there is none, nothing is to be done."""
+    def release(self, nodes: Collection[str]) -> Refusals:
+        """Take back cordons of ours. If the reason is somebody else's, nothing happens, and the
+        refusal quotes it; if there is none, nothing is to be done."""
         ...
+
+
+def order_each(order: Callable[[str], None], nodes: Collection[str], at_once: int = 1) -> Refusals:
+    """Give an order that is about one node for each; a refusal keeps nothing from the others."""
+
+    def refusal(node: str) -> str:
+        try:
+            order(node)
+        except OrchestratorError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(at_once) as pool:
+        refusals = zip(nodes, pool.map(refusal, nodes), strict=True)
+        return {node: why for node, why in refusals if why}
 
 
 @dataclass(frozen=True, kw_only=True)

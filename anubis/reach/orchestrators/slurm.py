@@ -11,7 +11,7 @@ import pwd
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from anubis.reach.orchestrators.orchestrator import (
     NodeSkus,
     OrchestratorKind,
     OrchestratorSettings,
+    Refusals,
     check_positive,
 )
 from anubis.reach.orchestrators.site_commands import run_command
@@ -125,32 +126,59 @@ class SlurmOrchestrator:
         shown = self._ask("squeue", "--noheader", "--all", f"--format={OF_JOBS}")
         return parse_jobs(shown, name_of(os.geteuid()))
 
-    def cordon(self, node: str, reason: str) -> None:
-        before = self._look_at(node)
-        _refuse_others_reason(before)
-        if before.is_drained and before.reason == reason:
-            return
-        self._run("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
-        after = self._look_at(node)
-        if not after.is_drained or after.reason != reason:
-            raise OrchestratorError(
-                f'slurm was asked to drain "{node}" with "{reason}", and shows {after.state}'
-                f' with "{after.reason}"'
-            )
+    def cordon(self, reasons: Mapping[str, str]) -> Refusals:
+        """Drain nodes, those with the same reason by one command."""
+        ours, refused = self._ours_among(reasons)
+        by_reason = defaultdict[str, list[str]](list)
+        for node, before in ours.items():
+            if not _is_drained_for(reasons[node], before):
+                by_reason[reasons[node]].append(node)
+        for reason, nodes in by_reason.items():
+            refused |= self._update(nodes, "state=drain", f"reason={reason}")
+        drained = [node for nodes in by_reason.values() for node in nodes if node not in refused]
+        after = self._look_at(drained)
+        for node in drained:
+            shown = after.get(node)
+            if shown is None or not _is_drained_for(reasons[node], shown):
+                seen = f'{shown.state} with "{shown.reason}"' if shown else "no such node"
+                refused[node] = (
+                    f'slurm was asked to drain "{node}" with "{reasons[node]}", and shows {seen}'
+                )
+        return refused
 
-    def release(self, node: str) -> None:
-        """Take back a drain. A node that is down stays down: unlike `resume`, `undrain` takes back
+    def release(self, nodes: Collection[str]) -> Refusals:
+        """Take back drains. A node that is down stays down: unlike `resume`, `undrain` takes back
         a drain only."""
-        before = self._look_at(node)
-        _refuse_others_reason(before)
-        if before.shows.keeps_jobs_off:
-            self._run("scontrol", "update", f"nodename={node}", "state=undrain")
+        ours, refused = self._ours_among(nodes)
+        kept = [node for node, before in ours.items() if before.shows.keeps_jobs_off]
+        return refused | self._update(kept, "state=undrain")
 
-    def _look_at(self, node: str) -> SlurmNode:
-        shown = self._nodes("--all", f"--nodes={node}")
-        if len(shown) != 1:
-            raise OrchestratorError(f'slurm has no node "{node}"')
-        return shown[0]
+    def _ours_among(self, nodes: Iterable[str]) -> tuple[dict[str, SlurmNode], dict[str, str]]:
+        """Return the nodes that Anubis may change, as Slurm shows them, and why not the others."""
+        names = list(nodes)
+        shown = self._look_at(names)
+        refused = {node: f'slurm has no node "{node}"' for node in names if node not in shown}
+        refused |= {node: why for node, seen in shown.items() if (why := _why_not_ours(seen))}
+        return {node: shown[node] for node in names if node not in refused}, refused
+
+    def _update(self, nodes: Sequence[str], *changes: str) -> dict[str, str]:
+        """Change all of these nodes by one command. If Slurm refuses it, each gets one of its own,
+        so that one node keeps nothing from the others."""
+        if not nodes:
+            return {}
+        try:
+            self._run("scontrol", "update", f"nodename={','.join(nodes)}", *changes)
+        except OrchestratorError as error:
+            if len(nodes) == 1:
+                return {nodes[0]: str(error)}
+            return {n: why for node in nodes for n, why in self._update([node], *changes).items()}
+        return {}
+
+    def _look_at(self, nodes: Sequence[str]) -> dict[str, SlurmNode]:
+        """Return those of the nodes that Slurm has."""
+        if not nodes:
+            return {}
+        return {node.name: node for node in self._nodes("--all", f"--nodes={','.join(nodes)}")}
 
     def _nodes(self, *options: str) -> list[SlurmNode]:
         columns = ",".join(f"{name}:{width}" for name, width in COLUMNS.items())
@@ -177,17 +205,21 @@ class SlurmOrchestrator:
         return self._skus.find(node.name, next(by_feature, ""))
 
 
-def _refuse_others_reason(node: SlurmNode) -> None:
+def _is_drained_for(reason: str, node: SlurmNode) -> bool:
+    return node.is_drained and node.reason == reason
+
+
+def _why_not_ours(node: SlurmNode) -> str:
+    """Return why Anubis leaves a node alone; empty if it may change it."""
     if node.shows.is_in_maintenance:
-        raise OrchestratorError(
-            f'slurm shows "{node.name}" as {node.state}: anubis leaves a maintenance alone'
-        )
+        return f'slurm shows "{node.name}" as {node.state}: anubis leaves a maintenance alone'
     if (node.shows.keeps_jobs_off or node.reason) and not is_ours(node.reason):
         whose = f" by {node.reason_by}" if node.reason_by else ""
-        raise OrchestratorError(
+        return (
             f'slurm shows "{node.name}" as {node.state}{whose} with the reason "{node.reason}":'
             " anubis leaves it as it is"
         )
+    return ""
 
 
 # --- what the commands print ---------------------------------------------------------------
