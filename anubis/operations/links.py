@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import islice
 
 from anubis.core.errors import StoreError
-from anubis.core.history.paths import bad_links
+from anubis.core.history.standing import bad_links
 from anubis.core.history.status import Validation
 from anubis.core.network.posterior import FaultPrior
 from anubis.core.network.recency import Crossing, links_by_tier, open_suspicions, pairs_by_hops

@@ -26,7 +26,7 @@ from anubis.operations.clusters import time_in
 from anubis.operations.keep import Keeping, enter_if_answered
 from anubis.operations.learn import renew_criteria
 from anubis.operations.periodic_task_run import PeriodicTaskRun
-from anubis.operations.ping_task import judge_mesh
+from anubis.operations.pings import judge_mesh
 from anubis.operations.risk import renew_risk
 from anubis.operations.sweep import sweep_idle_nodes
 from anubis.store.history import ClusterHistory, History

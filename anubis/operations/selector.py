@@ -24,8 +24,7 @@ from anubis.core.history.events import EventRecord, FleetEvent, reported_inciden
 from anubis.core.history.logbook import RATES, Logbook
 from anubis.core.history.maintenance import Windows, windows_told
 from anubis.core.history.past import Happened, index_after, index_from, logbook_of
-from anubis.core.history.paths import bad_links
-from anubis.core.history.standing import ANY, Standing, standing
+from anubis.core.history.standing import ANY, Standing, bad_links, standing
 from anubis.core.history.status import Instants, Statuses, Times
 from anubis.core.history.strength import Strength
 from anubis.core.history.tracks import IncidentColumns

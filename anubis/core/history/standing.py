@@ -1,5 +1,5 @@
 """The state of nodes according to the history: which passes still count, which nodes are out of
-service, and which owe an answer.
+service, and which owe an answer; and which paths between them are bad.
 
 A pass counts as long as nothing happened to its node since: no incident, no repair, no defect, no
 event that presumes one. It proves nothing while an incident or a repair is under way, and a result
@@ -26,13 +26,11 @@ from typing import Self, TypeVar
 import numpy as np
 
 from anubis.core.arrays import Flags
-from anubis.core.history.events import (
-    EventRecord,
-)
+from anubis.core.history.events import EventRecord
 from anubis.core.history.status import Incident, Repair, Times, Validation
 from anubis.core.history.strength import Strength
 from anubis.core.history.tracks import IncidentColumns, Track, ends, extreme, row_numbers
-from anubis.core.records import Judgement
+from anubis.core.records import Judgement, PartVerdict
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -421,3 +419,42 @@ class _Trail:
         if 0 < len(left) <= MOST_OWED:
             why += f" and has not passed {', '.join(map(_words_of, sorted(left.items())))} since"
         return why
+
+
+def bad_links(
+    paths: Mapping[str, Sequence[PartVerdict]],
+    validations: Iterable[Validation],
+    strength: Strength = ANY,
+) -> dict[tuple[str, ...], str]:
+    """Nodes that were healthy and did badly together → the reason. `paths`: by campaign.
+
+    A link is bad until its nodes pass that benchmark together in a later campaign.
+    """
+    well: defaultdict[str, dict[str, Validation]] = defaultdict(dict)
+    for validation in validations:
+        if validation.judgement is Judgement.HEALTHY:
+            well[validation.campaign][validation.node] = validation
+
+    def have_passed(nodes: tuple[str, ...], benchmark: str, since: float, earlier: str) -> bool:
+        """Return whether the nodes passed in one later campaign. A bad path in it is a fault of its
+        own."""
+        return any(
+            strength.is_enough(later, earlier, benchmark)
+            and all(
+                (validation := verdicts.get(node))
+                and validation.at > since
+                and benchmark in validation.benchmarks
+                for node in nodes
+            )
+            for later, verdicts in well.items()
+        )
+
+    links = {}
+    for campaign, faulty in paths.items():
+        healthy = well.get(campaign, {})
+        for path in faulty:
+            for benchmark in path.benchmarks if healthy.keys() >= set(path.nodes) else ():
+                since = healthy[path.nodes[0]].at
+                if not have_passed(path.nodes, benchmark, since, earlier=campaign):
+                    links[path.nodes] = f"{benchmark} was defective in campaign {campaign}"
+    return links
