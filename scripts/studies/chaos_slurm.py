@@ -133,8 +133,8 @@ class Slurm:
         connection.wfile.write(json.dumps(error).encode() + b"\n" + text.encode())
 
     def _sinfo(self, words: list[str], lie: str) -> str:
-        asked = [word.partition("=")[2] for word in words if word.startswith("--nodes=")]
-        named = asked[0].split(",") if asked else []
+        lists = [word.partition("=")[2] for word in words if word.startswith("--nodes=")]
+        named = lists[0].split(",") if lists else []
         if lie == "blank" and not named:
             return ""
         if lie == "stale" and not named:

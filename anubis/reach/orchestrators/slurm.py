@@ -128,9 +128,9 @@ class SlurmOrchestrator:
 
     def cordon(self, reasons: Mapping[str, str]) -> Refusals:
         """Drain nodes, those with the same reason by one command."""
-        ours, refused = self._ours_among(reasons)
+        changeable, refused = self._changeable(reasons)
         by_reason = defaultdict[str, list[str]](list)
-        for node, before in ours.items():
+        for node, before in changeable.items():
             if not _is_drained_for(reasons[node], before):
                 by_reason[reasons[node]].append(node)
         for reason, nodes in by_reason.items():
@@ -149,16 +149,16 @@ class SlurmOrchestrator:
     def release(self, nodes: Collection[str]) -> Refusals:
         """Take back drains. A node that is down stays down: unlike `resume`, `undrain` takes back
         a drain only."""
-        ours, refused = self._ours_among(nodes)
-        kept = [node for node, before in ours.items() if before.shows.keeps_jobs_off]
+        changeable, refused = self._changeable(nodes)
+        kept = [node for node, before in changeable.items() if before.shows.keeps_jobs_off]
         return refused | self._update(kept, "state=undrain")
 
-    def _ours_among(self, nodes: Iterable[str]) -> tuple[dict[str, SlurmNode], dict[str, str]]:
+    def _changeable(self, nodes: Iterable[str]) -> tuple[dict[str, SlurmNode], dict[str, str]]:
         """Return the nodes that Anubis may change, as Slurm shows them, and why not the others."""
         names = list(nodes)
         shown = self._look_at(names)
         refused = {node: f'slurm has no node "{node}"' for node in names if node not in shown}
-        refused |= {node: why for node, seen in shown.items() if (why := _why_not_ours(seen))}
+        refused |= {node: why for node, seen in shown.items() if (why := _refusal_of(seen))}
         return {node: shown[node] for node in names if node not in refused}, refused
 
     def _update(self, nodes: Sequence[str], *changes: str) -> dict[str, str]:
@@ -209,7 +209,7 @@ def _is_drained_for(reason: str, node: SlurmNode) -> bool:
     return node.is_drained and node.reason == reason
 
 
-def _why_not_ours(node: SlurmNode) -> str:
+def _refusal_of(node: SlurmNode) -> str:
     """Return why Anubis leaves a node alone; empty if it may change it."""
     if node.shows.is_in_maintenance:
         return f'slurm shows "{node.name}" as {node.state}: anubis leaves a maintenance alone'
