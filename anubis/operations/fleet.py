@@ -71,6 +71,7 @@ class ClusterGlance:
     happened: Happened
     holds: Mapping[str, Hold]
     of_node: OfNodes
+    named_by_events: frozenset[str]  # except those of jobs
     kept: KeptFleet  # as the keeper's last turn left it
     objections: Objections  # of that turn
     periodic_tasks: Mapping[PeriodicTask, float]  # when periodic work last ended without failing
@@ -126,7 +127,10 @@ def glance_at(
     failed = history.experience.failed_tests()
     holds = {hold.node: hold for hold in history.holds.current(now)}
     of_node = _records_of_nodes(history.memory, happened, before)
-    names = _names(history.memory, happened, of_node) | holds.keys()
+    named_by_events = _named_by_events(happened.event_records, before)
+    kept = look(history, now, time)
+    names = _names(history.memory, happened, of_node) | named_by_events
+    names |= holds.keys() | kept.lives.keys()
     objections = history.objections()
     stale = _stale(before, happened, holds, objections, now) if before else names
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
@@ -157,7 +161,8 @@ def glance_at(
         happened=happened,
         holds=holds,
         of_node=of_node,
-        kept=look(history, now, time),
+        named_by_events=named_by_events,
+        kept=kept,
         objections=objections,
         periodic_tasks=history.periodic_tasks.successes(),
         looks=tuple(history.looks.all()),
@@ -197,10 +202,19 @@ def _stale(
 
 
 def _names(memory: Memory, happened: Happened, of_node: OfNodes) -> set[str]:
-    """Names of all nodes in any record."""
+    """Names of all nodes in any record but those of events, jobs and the keeper."""
     named = memory.recall(_named_nodes, happened.watches, happened.attributes)
-    by_node = (of_node.incidents, of_node.repairs, of_node.validations, of_node.event_records)
+    by_node = (of_node.incidents, of_node.repairs, of_node.validations)
     return {*named}.union(*by_node)
+
+
+def _named_by_events(
+    event_records: Sequence[EventRecord], before: ClusterGlance | None
+) -> frozenset[str]:
+    """Nodes that events name, except those of jobs."""
+    new = new_event_records(before.happened.event_records if before else (), event_records)
+    nodes = (r.event.nodes for r in new if not r.event.is_of_job)
+    return (before.named_by_events if before else frozenset()).union(*nodes)
 
 
 def _named_nodes(watches: Sequence[Watch], attributes: Sequence[NodeAttributes]) -> set[str]:

@@ -32,19 +32,20 @@ def nodes(
             caller.remark(time.doubt)
         orchestrator = orchestrator_of(described) if described else None
         seen = orchestrator.observe() if orchestrator else None
+        in_history = part.node_names.all()
         past = read_past(part, time.now).doubting(time.doubt).add_objections(part.objections())
         last = {validation.node: validation for validation in part.experience.validations()}
         holds = {hold.node: hold for hold in part.holds.current(time.now)}
         jobs = jobs_on_nodes(part.jobs.open_jobs(), time.now)
-    in_history = dict.fromkeys([*past.logbook.nodes, *last, *holds])
-    shown = names or (list(seen.nodes) if seen else list(in_history))
+    shown = names or (list(seen.nodes) if seen else in_history)
     if not shown and orchestrator is None:
         caller.remark(
             f"no orchestrator shows nodes of cluster {part.cluster}, and its history knows none:"
             f" name one in its file (`orchestrator: {' | '.join(orchestrator_kinds())}`), or begin"
             " with anubis accept"
         )
-    if strangers := [name for name in shown if name not in in_history and not _is_in(seen, name)]:
+    there = {*in_history}.union(seen.nodes if seen else ())
+    if strangers := [name for name in shown if name not in there]:
         raise UsageError(
             f'cluster "{part.cluster}" has no node "{shorten(strangers)}", and its history knows'
             " none of that name"

@@ -86,7 +86,7 @@ def _idle_nodes(
 ) -> list[str]:
     """Nodes without those that the history has at work, held, out of service or under maintenance,
     and without those that are away or kept from jobs by a person."""
-    candidates = past.logbook.nodes if nodes is None else nodes
+    candidates = history.node_names.all() if nodes is None else nodes
     if not candidates:
         raise UsageError(
             f'the history has no nodes of cluster "{history.cluster}" yet: name them, or begin with'

@@ -23,6 +23,7 @@ from anubis.store.row_mapping import RecordTable, metadata, side_by_side
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be
 SUGGESTED = 10  # campaigns that a hint looks at: the latest
+VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
 
 CAMPAIGNS = RecordTable(
     "campaigns",

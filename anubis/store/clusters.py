@@ -1,5 +1,6 @@
-"""The clusters that a history knows, and the nodes that each has as far as reported: measured,
-watched, imported, held, or shown to the keeper. Every node belongs to one cluster.
+"""The clusters that a history knows, and the nodes that each has as far as reported: measured by
+Anubis, watched, named by an event or an import of incidents or of nodes, held, or shown to the
+keeper. Every node belongs to one cluster. Measurements of another tool and jobs add none.
 
 People know a cluster by its name. What was reported before any cluster had a name belongs to the
 unnamed one, until a cluster is named that it plainly belongs to.
@@ -19,10 +20,10 @@ from anubis.core.errors import StoreError, UnknownRecordError, UsageError
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
 from anubis.core.text import escape_line
 from anubis.store.assessments import NODE_VERDICTS
-from anubis.store.campaigns import CAMPAIGNS, forget_campaign
+from anubis.store.campaigns import CAMPAIGNS, VALIDATING, forget_campaign
 from anubis.store.checksums import Damage
 from anubis.store.database import PER_QUESTION, Database, upsert
-from anubis.store.event_records import EVENT_RECORDS
+from anubis.store.event_records import EVENT_RECORDS, apart_from_jobs
 from anubis.store.happenings import ATTRIBUTES, INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.keeping import LIVES
@@ -241,6 +242,8 @@ NAMING = (WATCHES, LIVES, HOLDS, ATTRIBUTES, INCIDENTS, REPAIRS)  # where most n
 
 
 class NodeNames:
+    """The nodes of a cluster: those that lists have, and about which a gate answers."""
+
     def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
         self._cluster = cluster
@@ -251,26 +254,31 @@ class NodeNames:
         with self._database.reading() as connection:
             for query, node in self._queries():
                 if not rest:
-                    break
+                    return names
                 there = set(_those_in(connection, query, node, sorted(rest)))
                 names, rest = names | there, rest - there
-        return names
+            return names | rest & self._told(connection) if rest else names
 
     def all(self) -> list[str]:
         with self._database.reading() as connection:
             queries = [query for query, _ in self._queries()]
             names: Iterable[str] = connection.execute(sa.union(*queries)).scalars()
-            return sorted(names)
+            return sorted({*names} | self._told(connection))
 
     def _queries(self) -> Iterator[tuple[sa.Select[Any], sa.Column[Any]]]:
         for kind in NAMING:
             yield sa.select(kind.c.node).where(kind.c.cluster == self._cluster), kind.c.node
         node = NODE_VERDICTS.c.node
-        of_cluster = CAMPAIGNS.c.cluster == self._cluster
+        validated = CAMPAIGNS.c.verb.in_(VALIDATING) & (CAMPAIGNS.c.cluster == self._cluster)
         campaigns = NODE_VERDICTS.table.join(
             CAMPAIGNS.table, NODE_VERDICTS.c.campaign == CAMPAIGNS.c.key
         )
-        yield sa.select(node).select_from(campaigns).where(of_cluster), node
+        yield sa.select(node).select_from(campaigns).where(validated), node
+
+    def _told(self, connection: sa.Connection) -> set[str]:
+        """Return nodes that events name, except those of jobs."""
+        event_records = apart_from_jobs(connection, self._cluster)
+        return {node for event_record in event_records for node in event_record.event.nodes}
 
 
 def _those_in(

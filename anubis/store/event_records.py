@@ -20,7 +20,7 @@ EVENT = Form(
     write=lambda event, _: (event.kind, codec.dump(event)),
     reader=lambda place: lambda row: codec.load(KEPT[row[place]], row[place + 1]),
 )
-OF_JOBS = sorted(kind for kind, event in KEPT.items() if "job" in event.__dataclass_fields__)
+OF_JOBS = sorted(kind for kind, event in KEPT.items() if event.is_of_job)
 EVENT_RECORDS = RecordTable(
     "event_records",
     EventRecord,

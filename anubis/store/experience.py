@@ -24,7 +24,6 @@ from anubis.core.history.strength import CampaignDemands
 from anubis.core.judge.faulty_paths import PATH
 from anubis.core.judge.unanswered import leaves_open
 from anubis.core.records import (
-    CampaignKind,
     CriteriaSet,
     Demand,
     Ended,
@@ -40,7 +39,15 @@ from anubis.store.assessments import (
     has_paths,
     limit_shares,
 )
-from anubis.store.campaigns import CAMPAIGNS, CHECKSUM, DEMANDS, SHORT, checked_rows, refuse_gone
+from anubis.store.campaigns import (
+    CAMPAIGNS,
+    CHECKSUM,
+    DEMANDS,
+    SHORT,
+    VALIDATING,
+    checked_rows,
+    refuse_gone,
+)
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import PER_QUESTION, Database
 from anubis.store.event_records import (
@@ -73,7 +80,6 @@ from anubis.store.row_counts import RowCount, refuse_changed, row_counts_of
 from anubis.store.row_mapping import RecordTable
 
 JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
-VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
 
 TOLD_WITHIN_S = 10.0  # most events, after what was told last had happened
 

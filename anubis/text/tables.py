@@ -78,7 +78,7 @@ class Table:
         """Refuse the table if it lacks a column; `columns`: all that its reader knows."""
         for name in names:
             if name not in self:
-                hint = did_you_mean(name, [text[:SHOWN] for text in self.heading[:HINTED]])
+                hint = _hint(name, [text[:SHOWN] for text in self.heading[:HINTED]])
                 raise self._error(
                     f'{self.where} has no column "{name}", expected a heading such as '
                     f"{','.join(columns or names)}; {hint}"
@@ -238,11 +238,17 @@ def refuse_absent(
         if name not in heading:
             raise UsageError(
                 f'{where} has no column "{name}", which the mapping names as "{key}"; '
-                + did_you_mean(name, filter(None, heading))
+                + _hint(name, heading)
                 + advice
             )
         if heading.count(name) > 1:
             raise UsageError(f'{where} has two columns "{name}": rename one of them')
+
+
+def _hint(name: str, heading: Sequence[str]) -> str:
+    if any(UNDECODED in text for text in heading):
+        return "its heading is not in UTF-8: save the table in that encoding"
+    return did_you_mean(name, filter(None, heading))
 
 
 def parse_columns(texts: Iterable[str]) -> dict[str, str]:

@@ -12,11 +12,13 @@ import pytest
 
 from anubis.config import catalog
 from anubis.core.clock import SETTLED_S
-from anubis.core.errors import Stopped, UsageError
+from anubis.core.errors import AnubisError, Stopped, UsageError
 from anubis.core.history.events import (
     FleetUpgraded,
     IncidentReported,
+    JobAllocated,
     JobEnded,
+    MaintenancePlanned,
     NodeAdded,
     NodeRemoved,
     OperatorSaid,
@@ -32,8 +34,15 @@ from anubis.core.keep.life import State
 from anubis.core.records import Judgement
 from anubis.operations.clusters import time_in
 from anubis.operations.fleet import glance_at
+from anubis.operations.import_ import import_csv, import_incidents, import_nodes
 from anubis.operations.nodes import nodes
-from anubis.operations.requests import Terms, ValidateRequest
+from anubis.operations.requests import (
+    CsvImport,
+    IncidentImport,
+    NodeImport,
+    Terms,
+    ValidateRequest,
+)
 from anubis.operations.sweep import sweep
 from anubis.report.gate import sentence
 from anubis.service.fleet_cache import Board
@@ -243,3 +252,71 @@ def test_keeper_gate_sweep_lists_pages_and_figures_never_contradict_each_other(s
         for _ in range(5):
             life.step()
         life.check(life.turn())
+
+
+def _name(site, some, draw):
+    """Name nodes in one of the ways in which a history may come to know them."""
+    told = draw.choice(
+        [
+            NodeAdded(nodes=some),
+            NodeRemoved(nodes=some),
+            RepairBegun(nodes=some),
+            SuspicionRaised(nodes=some, category="gpu", source="me"),
+            MaintenancePlanned(nodes=some, begin=site.now, end=site.now + 1000.0),
+            JobAllocated(nodes=some, duration_s=3600.0, job=f"job of {some}"),
+        ]
+    )
+    rows = {
+        "ms": [f"{node},{draw.random() + 1}" for node in some],
+        "start,category": [f"{node},1690000000,gpu" for node in some],
+        "rack": [f"{node},r1" for node in some],
+    }
+    files = [
+        site.desk.write(f"{heading}.csv", "\n".join([f"node,{heading}", *lines]))
+        for heading, lines in rows.items()
+    ]
+    measured, incidents, racks = files
+    table = CsvImport(
+        file=measured, suite="s", sku="a", metrics=("ms=lower,ms",), cluster=site.cluster
+    )
+    watched = draw.choice([None, some])
+    with suppress(AnubisError):  # some are strangers, or nothing is known yet
+        draw.choice(
+            [
+                lambda: site.tell(told),
+                lambda: site.tell(told),
+                lambda: import_csv(table, site.caller),
+                lambda: import_nodes(NodeImport(file=racks, cluster=site.cluster), site.caller),
+                lambda: import_incidents(
+                    IncidentImport(file=incidents, cluster=site.cluster, nodes=watched),
+                    site.caller,
+                ),
+                lambda: site.owner.nodes.update(dict.fromkeys(some, SeenNode(sku="h100"))),
+                site.keep,
+            ]
+        )()
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
+)
+def test_lists_have_the_nodes_about_which_a_gate_answers_by_the_history(
+    tmp_path, monkeypatch, told, seed
+):
+    monkeypatch.setattr(catalog, "describe_all", told)
+    desk = Desk(tmp_path)
+    monkeypatch.setenv("ANUBIS_HOME", str(desk.home))
+    site, draw, glance = Site(desk), random.Random(seed), None
+    site.owner.nodes.clear()
+    known = set()
+    while len(known) < 8:
+        _name(site, tuple(draw.sample([*FLEET, *(f"x{i}" for i in range(8))], 2)), draw)
+        with History.open(site.history) as history:
+            if not history.clusters.names():
+                continue
+            part = history.only()
+            glance = glance_at(part, time_in(part, site.caller), glance)
+            known = set(part.node_names.all())
+            assert known == part.node_names.find([*known, *FLEET, "x1"])
+        assert known == glance.by_name.keys()
+        assert known == {view.node for view in nodes(cluster=site.cluster, caller=site.caller)}

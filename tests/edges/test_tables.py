@@ -138,6 +138,7 @@ BROKEN = {
     "a cut archive": lambda lines: gzip.compress(written()(lines).encode())[:-9],
     "nothing": lambda lines: "",
     "no heading": lambda lines: written()([["1", "2"], ["3", "4"]]),
+    "a heading in Latin-1": lambda lines: with_heading("ä{}".format)(lines).encode("latin-1"),
     "a column twice": lambda lines: written()([[*line, line[1]] for line in lines]),
 }
 
@@ -155,7 +156,7 @@ def test_a_broken_table_is_a_sentence_or_a_remark_for_every_reader(reader, damag
     except AnubisError as error:
         sentence = str(error)
     assert sentence.count(str(path)) == bool(sentence)
-    assert "\n" not in sentence
+    assert "\n" not in sentence and "\ufffd" not in sentence
 
 
 def test_a_wrong_cell_is_reported_with_file_line_column_found_and_expected(tmp_path):

@@ -48,6 +48,7 @@ class KeptEvent:
     token_scope: ClassVar[Literal["report", "operate", "act"]] = "operate"
     presumes: ClassVar[str] = ""  # why a defect is presumed on its nodes; may name fields in braces
     debt: ClassVar[Debt | None] = None  # what its nodes then have to prove
+    is_of_job: ClassVar[bool] = False
     knows_nodes: ClassVar[bool] = False  # from its job, if none is named
     nodes: tuple[str, ...]
 
@@ -85,6 +86,7 @@ class FleetUpgraded(KeptEvent):
 @dataclass(frozen=True, kw_only=True)
 class JobAllocated(KeptEvent):
     kind = "job-allocated"
+    is_of_job = True
     token_scope = "report"
     duration_s: float
     job: str = field(default="", metadata={NEEDED: True})  # its id; empty: only a question
@@ -99,6 +101,7 @@ class JobStalled(KeptEvent):
     """The job runs and makes no progress. A diagnosis finds the cause and the culprit."""
 
     kind = "job-stalled"
+    is_of_job = True
     token_scope = "report"
     knows_nodes = True
     job: str
@@ -109,6 +112,7 @@ class JobStalled(KeptEvent):
 @dataclass(frozen=True, kw_only=True)
 class JobEnded(KeptEvent):
     kind = "job-ended"
+    is_of_job = True
     token_scope = "report"
     knows_nodes = True
     job: str
