@@ -8,11 +8,12 @@ from contextlib import suppress
 from itertools import islice
 
 from anubis.core.errors import StoreError
+from anubis.core.history.events import PartSuspected
 from anubis.core.history.standing import bad_links
 from anubis.core.history.status import Validation
 from anubis.core.network.posterior import FaultPrior
 from anubis.core.network.recency import Crossing, links_by_tier, open_suspicions, pairs_by_hops
-from anubis.core.records import Campaign, PartVerdict
+from anubis.core.records import Campaign, Judgement, PartVerdict
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.history import MOST_CAMPAIGNS
@@ -46,6 +47,7 @@ def _cluster_links(
     networks = list(islice(_networks(history, across), MERGED))
     crossings = [_crossing(campaign, network) for campaign, network in networks]
     validations = part.experience.validations(now - LOOKED_BACK_S)
+    suspects = [_suspect(*suspected) for suspected in open_suspicions(crossings)]
     return BetweenNodes(
         cluster=part.cluster,
         nodes=len({validation.node for validation in validations}),
@@ -54,7 +56,7 @@ def _cluster_links(
         view=networks[0][1] if networks else None,
         tiers=links_by_tier(crossings) if crossings else {},
         pairs=pairs_by_hops(crossings) if crossings else {},
-        suspects=tuple(_suspect(*suspected) for suspected in open_suspicions(crossings)),
+        suspects=(*suspects, *_reported_parts(part, crossings)),
         paths=bad_links(part.experience.faulty_paths(), validations),
         together=tuple(_joint_programs(campaigns, validations)),
     )
@@ -122,6 +124,35 @@ def _suspect(verdict: PartVerdict, crossing: Crossing) -> SuspectedPart:
         campaign=crossing.campaign,
         at=crossing.at,
     )
+
+
+def _reported_parts(part: ClusterHistory, crossings: Sequence[Crossing]) -> Iterator[SuspectedPart]:
+    """The parts that somebody suspects between scans, each once, until a later campaign crosses
+    them."""
+    latest: dict[str, SuspectedPart] = {}
+    for record in part.event_records.read_kind(PartSuspected):
+        event = record.event
+        if not isinstance(event, PartSuspected):
+            continue
+        latest.pop(event.part, None)
+        if not any(crossing.at > record.at and _answers(event, crossing) for crossing in crossings):
+            latest[event.part] = SuspectedPart(
+                subject=event.part,
+                judgement=Judgement.UNKNOWN,
+                code="SUSPECTED",
+                reason=event.reason or f"suspected by {event.source}",
+                campaign="",
+                at=record.at,
+            )
+    yield from reversed(latest.values())
+
+
+def _answers(event: PartSuspected, crossing: Crossing) -> bool:
+    """True if the campaign crossed the suspected part. If only words say which one it is, it has
+    measured between all nodes that see it."""
+    if event.parts:
+        return all(map(crossing.has_crossed, event.parts))
+    return crossing.nodes.issuperset(event.nodes)
 
 
 def _joint_programs(

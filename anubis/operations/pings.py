@@ -2,8 +2,9 @@
 
 If a person asks by hand, that is all. The keeper's periodic task also suspects nodes and plans the
 mesh anew. No count is kept here: agents keep theirs for a day and state what they ping. Nodes are
-suspected by what happened after their last suspicion from here ended. Parts between nodes are named
-in the sentence of the task, and to people.
+suspected by what happened after their last suspicion from here ended. A suspicion of a part between
+nodes is kept as an event, and told to people. The page on the fabric shows it until a scan crosses
+the part.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anubis.config import configs
+from anubis.core.amounts import DAY_S
 from anubis.core.errors import ConfigError, TelemetryError, UsageError
 from anubis.core.fabric import Fabric, RailNics, place
-from anubis.core.history.events import EventRecord, SuspicionRaised
+from anubis.core.history.events import EventRecord, PartSuspected, SuspicionRaised
 from anubis.core.keep.keeping_policy import PingTask
 from anubis.core.keep.messages import KeeperMessage, Topic
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
@@ -222,10 +224,11 @@ def _forget(task: PeriodicTaskRun, window_s: float) -> dict[str, int]:
 
 
 def _tell(task: PeriodicTaskRun, schedule: PingTask, judged: JudgedPings) -> None:
-    """Suspect nodes, once each, and name the other parts to people."""
+    """Suspect nodes, once each, and parts between nodes, once in a day."""
     at = task.record.began
     kept = [entry for entry in task.part.keeping.suspicions() if entry.source == SOURCE]
     raised, messages = [], []
+    recent = _recently_suspected(task)
     for suspicion in judged.findings.suspicions:
         why = describe_suspicion(suspicion, judged.window_s)
         if node := _node_of(suspicion):
@@ -236,11 +239,33 @@ def _tell(task: PeriodicTaskRun, schedule: PingTask, judged: JudgedPings) -> Non
                 )
                 id = f"{SOURCE} {node} {len(of_node) + 1}"
                 raised.append(EventRecord(id=id, at=at, event=event))
-        else:
+        elif suspicion.verdict.subject not in recent:
+            raised.append(_part_suspected(suspicion, why, at))
             messages.append(_message(suspicion, why, at))
     note(raised, task.part)
     if task.keeping.notifier:
         task.part.messages.post(messages)
+
+
+def _recently_suspected(task: PeriodicTaskRun) -> set[str]:
+    """The parts between nodes that were suspected within a day, as long as agents keep their
+    counts."""
+    kept = task.part.event_records.read_kind(PartSuspected)
+    return {
+        record.event.part
+        for record in kept
+        if isinstance(record.event, PartSuspected)
+        and record.event.source == SOURCE
+        and task.record.began - record.at < DAY_S
+    }
+
+
+def _part_suspected(suspicion: PingSuspicion, why: str, at: float) -> EventRecord:
+    verdict = suspicion.verdict
+    event = PartSuspected(
+        nodes=(), part=verdict.subject, source=SOURCE, reason=why, parts=verdict.parts
+    )
+    return EventRecord(id=f"{SOURCE} {verdict.subject} {at:.0f}", at=at, event=event)
 
 
 def _node_of(suspicion: PingSuspicion) -> str:
@@ -252,7 +277,7 @@ def _node_of(suspicion: PingSuspicion) -> str:
 def _message(suspicion: PingSuspicion, why: str, at: float) -> KeeperMessage:
     subject = suspicion.verdict.subject
     return KeeperMessage(
-        key=f"{SOURCE} {subject} {suspicion.since}"[:400],
+        key=f"{SOURCE} {subject} {at:.0f}"[:400],
         at=at,
         topic=Topic.SUSPECT,
         subject=subject,

@@ -697,12 +697,19 @@ class TellRequest:
     category: Annotated[
         str | None, Option(metavar="WORD", help="The category of an incident or a suspicion.")
     ] = None
+    part: Annotated[
+        str,
+        Option(
+            metavar="TEXT",
+            help="The part between the nodes that is suspected: 'link leaf2 - spine1'.",
+        ),
+    ] = ""
     source: Annotated[
         str,
         Option(
             metavar="WORD",
-            help="The person or program that suspects the nodes, saw the stall or planned the "
-            "maintenance.",
+            help="The person or program that suspects the nodes or the part, saw the stall or "
+            "planned the maintenance.",
         ),
     ] = "operator"
     reason: Annotated[str, Option(metavar="TEXT", help="The reason, or what a repair did.")] = ""

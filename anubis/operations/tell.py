@@ -41,7 +41,7 @@ from anubis.store.tokens import AuditEntry
 from anubis.text.hostlist import compress
 
 LONGEST_MAINTENANCE_S = 366 * DAY_S  # longer is a slip of the pen
-WORDS = ("category", "source", "job", "name")  # fields of events that lists and pages show
+WORDS = ("category", "part", "source", "job", "name")  # fields of events that lists and pages show
 LONGEST_WORD = 500  # characters: Kubernetes' longest name of a job, with its namespace, has 317
 ENVELOPE = ("event", "nodes", "id", "at", "cluster")  # of a request; the rest is of the event
 

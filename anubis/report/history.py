@@ -8,11 +8,13 @@ from dataclasses import dataclass, fields, replace
 from math import isinf
 from typing import TYPE_CHECKING
 
+from anubis.core.fabric import Part
 from anubis.core.history.events import (
     EventRecord,
     IncidentReported,
     JobStalled,
     MaintenancePlanned,
+    PartSuspected,
     SuspicionRaised,
 )
 from anubis.core.history.status import Incident, Repair, Validation
@@ -55,6 +57,10 @@ class EventLine:
     """The planned duration of the job."""
     source: str = may_be_absent()
     """The source of a suspicion."""
+    part: str = may_be_absent()
+    """The suspected part between nodes."""
+    parts: Sequence[Part] = may_be_absent()
+    """The part in the fabric, or those of which it is one."""
     mix: Mapping[str, float] = may_be_absent()
     """How likely each category of defects is; none: that of the suspicion alone."""
     confidence: float | None = may_be_absent()
@@ -193,6 +199,9 @@ def event_record_happening(event_record: EventRecord) -> Happening:
     if isinstance(event, JobStalled):
         reason = f": {event.reason}" if event.reason else ""
         category = f", job {event.job}, by {event.source}{reason}"
+    if isinstance(event, PartSuspected):
+        reason = f": {event.reason}" if event.reason else ""
+        category = f", {event.part}, by {event.source}{reason}"
     if isinstance(event, MaintenancePlanned):
         category = f", {_span(event)}" + (f": {event.reason}" if event.reason else "")
     follows = (

@@ -24,13 +24,14 @@ LISTED = 100  # suspects and paths
 
 @dataclass(frozen=True, kw_only=True)
 class SuspectedPart:
-    """A part that was blamed or doubted and that no later campaign has crossed."""
+    """A part that was blamed, doubted or suspected and that no later campaign has crossed."""
 
     subject: str
     judgement: Judgement
     code: str
     reason: str
     campaign: str
+    """Empty: suspected between campaigns, by standing pings or a report."""
     at: float
 
 
@@ -108,7 +109,7 @@ class BetweenLine:
     pairs: Sequence[PairsMeasured]
     """Ordered pairs of NICs."""
     suspects: Sequence[SuspectedPart]
-    """Parts that were blamed or doubted, and that no later campaign crossed."""
+    """Parts that were blamed, doubted or suspected, and that no later campaign crossed."""
     bad_links: Sequence[BadLink]
     """Nodes that do badly together, if no topology is known."""
     together: Sequence[TogetherMeasured]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,25 +17,30 @@ from telemetry.pinger import Pinger, read_plan
 
 from anubis.core.errors import TelemetryError
 from anubis.core.fabric import RailNic
-from anubis.core.history.events import EventRecord, NodeAdded
+from anubis.core.history.events import EventRecord, NodeAdded, PartSuspected
 from anubis.core.keep.keeping_policy import KeepingPolicy, PingTask
 from anubis.core.keep.periodic_tasks import PeriodicTask, PeriodicTaskEnd
+from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.keep import Keeping, keep
+from anubis.operations.links import links_at_a_glance
 from anubis.operations.periodic_tasks import do_periodic_tasks
 from anubis.operations.tell import note
 from anubis.readers.telemetry.agent_pings import read_pings
+from anubis.report.links import fabric_page
 from anubis.store.history import History
 
-NODES = [f"127.0.1.{number}" for number in range(1, 7)]  # each an address, and so a host's name
+NODES = [f"127.0.1.{number}" for number in range(1, 9)]  # each an address, and so a host's name
 TOKEN = "a token of the site"
 FABRIC = f"""\
-summary: two leaves
+summary: four leaves
 racks:
-  - {{nodes: "{",".join(NODES[:3])}", leaves: leaf1}}
-  - {{nodes: "{",".join(NODES[3:])}", leaves: leaf2}}
+  - {{nodes: "{",".join(NODES[:2])}", leaves: leaf1}}
+  - {{nodes: "{",".join(NODES[2:4])}", leaves: leaf2}}
+  - {{nodes: "{",".join(NODES[4:6])}", leaves: leaf3}}
+  - {{nodes: "{",".join(NODES[6:])}", leaves: leaf4}}
 links:
-  - {{below: "leaf1,leaf2", above: spine}}
+  - {{below: "leaf[1-4]", above: spine}}
 """
 FIRST, LAST = 60_000_000, 60_000_100
 
@@ -43,8 +48,9 @@ FIRST, LAST = 60_000_000, 60_000_100
 class FakePings:
     """An agent that has pinged for a hundred windows by the plan that it got."""
 
-    def __init__(self, address: str, sick: str) -> None:
-        self.address, self.sick = address, sick
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.sick = {NODES[1]}  # pings between these nodes and others are lost
         self.plan: dict[str, Any] = {"window_s": 0.0, "flows": []}
 
     def take_plan(self, document: Any) -> None:
@@ -53,7 +59,8 @@ class FakePings:
 
     def report(self) -> dict[str, Any]:
         flows = list(enumerate(self.plan["flows"]))
-        bad = [n for n, flow in flows if self.sick in (flow["source"][0], flow["target"][0])]
+        ends = [{flow["source"][0], flow["target"][0]} for _, flow in flows]
+        bad = [n for n, two in enumerate(ends) if len(two & self.sick) == 1]
         lost = [
             [window, number, 30, 10]
             for number in bad
@@ -80,7 +87,7 @@ def agents() -> Iterator[tuple[int, dict[str, FakePings]]]:
     with ExitStack() as opened:
         port = 0
         for node in NODES[:-1]:  # that of the last does not run
-            made[node] = FakePings(node, sick=NODES[1])
+            made[node] = FakePings(node)
             door = Door((node, port), tuple, lambda since: iter(()), TOKEN, made[node])
             port = door.server_address[1]
             threading.Thread(target=door.serve_forever, args=(0.02,), daemon=True).start()
@@ -107,9 +114,8 @@ def home(agents, near, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_the_keeper_plans_pings_and_suspects_the_node_that_loses_them_repeatedly(
-    home, agents, near
-):
+def pinging(home: Path) -> tuple[Caller, Callable[[], str]]:
+    """A keeper of these nodes, and what the next periodic pings say."""
     clock = itertools.count(1.8e9, 600.0)
     caller = Caller(history_url=f"sqlite:///{home}/h.db", clock=lambda: next(clock))
     keeping = Keeping(
@@ -128,7 +134,14 @@ def test_the_keeper_plans_pings_and_suspects_the_node_that_loses_them_repeatedly
         assert last.end is PeriodicTaskEnd.DONE
         return last.sentence  # type: ignore[no-any-return]
 
-    assert ping().startswith("nothing is known of any flow so far; 1 of 6 agents did not answer")
+    return caller, ping
+
+
+def test_the_keeper_plans_pings_and_suspects_the_node_that_loses_them_repeatedly(
+    home, agents, near
+):
+    caller, ping = pinging(home)
+    assert ping().startswith("nothing is known of any flow so far; 1 of 8 agents did not answer")
     pinged = {
         (flow["source"][0], flow["target"][0], flow["address"])
         for one in agents[1].values()
@@ -149,6 +162,27 @@ def test_the_keeper_plans_pings_and_suspects_the_node_that_loses_them_repeatedly
     assert {one["name"] for one in part["parts"]} == {NODES[1]}
     assert (seen["type"], list(seen["silent"])) == ("pings", [NODES[-1]])
     assert near.run("watch", "--pings", "--cluster", "bed", "--tell").code == 64
+
+
+def test_a_link_that_flaps_is_an_event_and_on_the_page_and_no_node_is_suspected(home, agents):
+    caller, ping = pinging(home)
+    for agent in agents[1].values():
+        agent.sick = set(NODES[2:4])
+    ping()
+    for _ in range(3):
+        assert ping().startswith("link leaf2 - spine: loses pings in 3 episodes since 2027-")
+    with History.open(caller.history_url) as history:
+        part = history.cluster("bed")
+        assert part.keeping.suspicions() == []
+        (record,) = part.event_records.read_kind(PartSuspected)
+    assert (record.event.part, record.event.source) == ("link leaf2 - spine", "pings")
+    assert [{p.name, p.other} for p in record.event.parts] == [{"leaf2", "spine"}]
+    (between,) = links_at_a_glance(caller)
+    (suspect,) = between.suspects
+    assert (suspect.subject, suspect.judgement) == ("link leaf2 - spine", Judgement.UNKNOWN)
+    page = fabric_page([between], as_of=1.8e9)
+    assert "link leaf2 - spine" in page
+    assert "loses pings in 3 episodes" in page
 
 
 def test_a_report_of_an_agent_is_read_and_nonsense_is_refused():

@@ -47,6 +47,7 @@ NEEDED: dict[str, Any] = {
     "job": "7",
     "category": "gpu",
     "source": "watch",
+    "part": "link leaf2 - spine1",
     "begin": 1.0,
     "end": math.inf,
     "order": Order.RETIRE,

@@ -425,6 +425,7 @@ WATCHERS_SAY = (
     {"event": "job-ended", "nodes": ["n1"], "job": "7"},
     {"event": "incident-reported", "nodes": ["n1"], "category": "gpu"},
     {"event": "suspicion-raised", "nodes": ["n1"], "category": "gpu", "source": "log"},
+    {"event": "part-suspected", "nodes": ["n1"], "part": "link leaf2 - spine1", "source": "ufm"},
 )
 
 

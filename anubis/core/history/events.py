@@ -16,6 +16,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import ClassVar, Literal
 
+from anubis.core.fabric import Part
 from anubis.core.history.status import Incident, Job, Repair
 from anubis.core.history.tracks import IncidentColumns
 
@@ -166,6 +167,23 @@ class SuspicionRaised(KeptEvent):
         if not self.mix:
             return {self.category: 1.0}
         return {category: share / self._total for category, share in self.mix.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartSuspected(KeptEvent):
+    """A part between nodes may be bad. It condemns none of the nodes, which are those that see it.
+    The next scan that crosses the part answers."""
+
+    kind = "part-suspected"
+    token_scope = "report"
+    part: str  # in words: link leaf2 - spine1
+    source: str = "operator"
+    reason: str = ""
+    parts: tuple[Part, ...] = ()  # of the fabric, one of which it is; empty: only the words say it
+
+    def __post_init__(self) -> None:
+        if not self.part:
+            raise ValueError("name the suspected part, such as link leaf2 - spine1")
 
 
 @dataclass(frozen=True, kw_only=True)
