@@ -1,12 +1,12 @@
 """A search for wrong numbers that nothing reports: silent data corruption.
 
-Three ways that fail differently. Products and other operations on small integers have one exact
-answer, whatever the order of the sum: the host knows it, and the GPU's is compared with it bit for
-bit. Numbers with full mantissas have no such answer: they are computed again with rows and columns
-moved by tiles, so that other processors do the same sums, and the odd result tells the place. What
-is left, a GPU whose processors all err alike, differs from its siblings: digests of the same
-numbers are compared among the GPUs of the node. The host compares some results itself, since the
-comparison may be at fault.
+Ways that fail differently. Small integers have one exact answer, whatever the order of the sum, and
+so has a sum with one term that is not zero, whose factors have full mantissas: the host knows it,
+and the GPU's is compared with it bit for bit. Long sums of full mantissas have no such answer: they
+are computed again with rows and columns moved by tiles, so that other processors do the same sums,
+and the odd result tells the place. What is left, a GPU whose processors all add alike and wrong,
+differs from its siblings: digests of the same numbers are compared among the GPUs of the node. The
+host compares some results itself, since the comparison may be at fault.
 
 No GPU is called healthy: the answer is "fewer than 1 wrong in so many comparisons". What is wrong
 again when the same numbers are computed again is a defect, with its operation, tile and bits; what
@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 
 import contract
 from kit.each_gpu import GPUS, each_gpu
-from kit.screening import NAMES, TILE, Ledger, find_odd
+from kit.screened_operations import NAMES, operations_on
+from kit.screening import TILE, Ledger, find_odd
 
 if TYPE_CHECKING:
     import torch
@@ -39,9 +40,9 @@ STEERING = (
 
 BENCHMARK = contract.Benchmark(
     name="sdc_screen",
-    version="1",
+    version="2",
     summary="Operations whose right bits are known, compared whole: silent data corruption.",
-    stresses="matrix units, arithmetic, special functions, sorting and copies of each GPU",
+    stresses="matrix units, arithmetic, special functions, sorting, atomics and copies of each GPU",
     reveals="processors, and places of memory, that give wrong numbers without an error",
     duration_s=60.0,
     metrics=(
@@ -142,7 +143,6 @@ def screen(
     device: torch.device, operations: list[str], n: int, terms: int, seconds: float
 ) -> Ledger:
     """Screen round after round, each with other numbers; at least one."""
-    from kit.screening import operations_on
     from kit.together import start_together
 
     ledger = Ledger()
@@ -174,6 +174,8 @@ def show(report: contract.Report, device: str, ledger: Ledger) -> None:
         if table:
             report.notes.setdefault(fact, {})[device] = dict(table)
     report.notes.setdefault("screened_s", {})[device] = round(ledger.seconds, 1)
+    if ledger.came_once:
+        report.notes.setdefault("came_once", {})[device] = ledger.came_once
 
 
 def compare_siblings(report: contract.Report, **_: contract.Value) -> None:

@@ -3,25 +3,26 @@ answer."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from types import SimpleNamespace
 
 import contract
-import kit.screening
+import kit.screened_operations
 import pytest
 import sdc_screen
 import torch
-from kit.screening import PRODUCTS, TILE, Ledger, Operation, bits, find_odd, operations_on, places
+from kit.screened_operations import NAMES, PRODUCTS, operations_on
+from kit.screening import TILE, Ledger, Operation, bits, find_odd, places
 
 CPU = torch.device("cpu")
 N = 3 * TILE  # fewer would come back to where they were
 
 
 def operation(name: str) -> Operation:
-    (found,) = [
-        one for one in operations_on(CPU, kit.screening.NAMES, N, N, {}) if one.name == name
-    ]
+    (found,) = [one for one in operations_on(CPU, NAMES, N, N, {}) if one.name == name]
     return found
 
 
@@ -35,8 +36,8 @@ def screened(planted: Operation, turns: int = 1) -> Ledger:
 # --- the answers are exact -----------------------------------------------------------------
 
 # bits of the sum's mantissa: matrix units add the 16-bit formats in fp32
-MANTISSA = {"fp64": 53, "fp32": 24, "tf32": 24, "fp16": 24, "bf16": 24, "int8": 31}
-OF_A_FACTOR = {"fp64": 53, "fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "int8": 8}
+MANTISSA = {"fp64": 53, "fp32": 24, "tf32": 24, "fp16": 24, "bf16": 24, "fp8": 13, "int8": 31}
+OF_A_FACTOR = {"fp64": 53, "fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "fp8": 4, "int8": 8}
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -46,27 +47,40 @@ def test_no_partial_sum_leaves_the_mantissa_in_any_order(name):
     assert largest <= 1 << OF_A_FACTOR[name]
 
 
+def rounded(exact: Fraction, mantissa: int) -> Fraction:
+    """The nearest number with so many bits, the even one of two."""
+    if not exact:
+        return exact
+    scale = Fraction(2) ** (mantissa - 1 - (math.frexp(exact)[1] - 1))
+    return Fraction(round(exact * scale)) / scale
+
+
+@pytest.mark.parametrize("check", ["exact", "one term"])
 @pytest.mark.parametrize("name", ["fp64/nn", "fp32/nt", "bf16/tn", "fp16/nn", "int8/nt"])
-def test_the_truth_of_a_product_is_that_of_whole_numbers(name):
-    product = operation(name)
-    left, right = product.draw(1, True)
+def test_the_truth_of_a_product_is_that_of_fractions(name, check):
+    format_name, _, _ = name.partition("/")
+    proofs = operation(name).proofs
+    if check not in proofs:
+        assert name == "int8/nt"
+        return
+    (left, right), truth = proofs[check](1)
     for row, column in ((0, 0), (5, 77), (N - 1, N - 1)):
         terms = zip(left[row].tolist(), right[:, column].tolist(), strict=True)
-        exact = sum(int(a) * int(b) for a, b in terms)
-        kind = torch.int32 if name.startswith("int8") else left.dtype
-        assert product.truth(left, right)[row, column] == torch.tensor(exact).to(kind)
+        exact = sum((Fraction(a) * Fraction(b) for a, b in terms), Fraction(0))
+        mantissa = MANTISSA["int8"] if name == "int8/nt" else OF_A_FACTOR[format_name]
+        assert Fraction(truth[row, column].item()) == rounded(exact, mantissa)
 
 
 def test_every_screened_operation_on_a_healthy_device_is_right_and_the_odds_are_stated():
     ledger = Ledger()
-    for one in operations_on(CPU, kit.screening.NAMES, N, N, ledger.left_out):
+    for one in operations_on(CPU, NAMES, N, N, ledger.left_out):
         one.screen(0, ledger)
     assert (ledger.defects, ledger.seen_once, ledger.wrong) == (Counter(), Counter(), {})
-    assert set(ledger.left_out) == {"tf32"}
+    assert set(ledger.left_out) == {"tf32", "fp8"}
     report = contract.Report(frozenset({"agreement", "seen_once"}), frozenset({"seen_once"}))
     sdc_screen.show(report, "cpu", ledger)
     sure = report.notes["fewer_than_one_wrong_in"]["cpu"]
-    assert sure["fp32/nn"] == 3 * N * N // 3  # compared once with the truth and twice moved
+    assert sure["fp32/nn"] == 4 * N * N // 3  # compared twice with the truth and twice moved
     assert sure["exp"] == 2 * N * N // 3
 
 
@@ -96,17 +110,36 @@ def test_a_processor_that_always_errs_is_a_defect_with_its_tile_lane_and_bits():
     assert seen >= {((1, 0), 3, "0x10", "exact"), ((1, 0), 3, "0x10", "moved")}
 
 
-def test_a_place_that_errs_on_full_mantissas_only_is_found_by_moving():
+def test_a_place_that_errs_on_fractions_only_is_found_by_a_sum_of_one_term_and_by_moving():
     def spoil(answer):
         number = answer.view(torch.float32)[9, TILE + 1]
         if number != number.round():
             answer[9, TILE + 1] ^= 1
 
-    (wrong,) = {
+    seen = {
         (tuple(w["tile"]), w["lane"], w["check"])
         for w in screened(erring("fp32/nt", spoil)).wrong["fp32/nt"]
     }
-    assert wrong == ((0, 1), 1, "moved")
+    assert seen == {((0, 1), 1, "one term"), ((0, 1), 1, "moved")}
+
+
+def test_a_gpu_that_errs_everywhere_alike_needs_no_sibling_to_be_wrong():
+    def spoil(answer):
+        numbers = answer.view(torch.float32)
+        answer[numbers != numbers.round()] ^= 1
+
+    ledger = screened(erring("fp32/nn", spoil))
+    assert {seen["check"] for seen in ledger.wrong["fp32/nn"]} == {"one term"}
+    assert ledger.defects["fp32/nn"]
+
+
+def test_a_kernel_that_keeps_no_sums_exact_is_left_out_and_no_defect():
+    def spoil(answer):
+        answer += 1
+
+    ledger = screened(erring("convolution", spoil))
+    assert (ledger.defects, ledger.seen_once) == (Counter(), Counter())
+    assert ledger.left_out == {"convolution, exact": "its kernel does not keep sums exact"}
 
 
 def test_a_wrong_answer_that_does_not_return_was_seen_once():
@@ -170,7 +203,9 @@ def test_settings_that_change_the_kernels_of_a_library_are_listed_beside_the_dig
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_every_host_draws_the_same_full_mantissas_by_whole_numbers(kind):
-    drawn = kit.screening.full_mantissas((3, 5), kind, 1, torch.Generator().manual_seed(9))
+    drawn = kit.screened_operations.full_mantissas(
+        (3, 5), kind, 1, torch.Generator().manual_seed(9)
+    )
     generator, bound = torch.Generator().manual_seed(9), 1 << 51
     first, second = (torch.randint(-bound, bound, (3, 5), generator=generator) for _ in range(2))
     expected = [

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
+from scipy import stats
 
 from anubis.core.judge.odd_numbers import (
     Answers,
     GpuRun,
+    chance_of_one,
     find_culprits,
     judge_odd_numbers,
+    name_wrong_bits,
     right_digests,
     runs_to_see_again,
 )
-from anubis.core.records import Ended, Execution, Judgement, Result, Step, Workload
+from anubis.core.records import Ended, Execution, Judgement, Result, Step, Verdict, Workload
 
 WORKLOAD = Workload.make("sdc_screen", "1", {})
 OPERATIONS = ("fp32/nn", "bf16/nt", "exp")
@@ -233,3 +237,57 @@ def test_gpus_of_another_kind_do_not_vote_and_without_a_majority_none_is_right()
     assert {(v.participants[0], v.judgement, v.code) for v in split} == {
         (f"n{number}", Judgement.UNKNOWN, "NO-MAJORITY") for number in (0, 1, 3, 4)
     }
+
+
+# --- what came once, beside the fleet ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds", "of_others", "others_s", "gpus"),
+    [(1, 30, 0, 210, 8), (2, 30, 0, 7170, 240), (3, 60, 5, 900, 16), (4, 600, 9, 600, 2)],
+)
+def test_the_chance_of_one_gpu_is_that_of_a_binomial_test_times_the_gpus(
+    times, seconds, of_others, others_s, gpus
+):
+    share = seconds / (seconds + others_s)
+    tail = stats.binomtest(times, times + of_others, share, alternative="greater").pvalue
+    found = chance_of_one(times, seconds, of_others, others_s, gpus)
+    assert found == pytest.approx(min(1, gpus * tail))
+
+
+@pytest.mark.parametrize(
+    ("times", "of_others", "expected"),
+    [
+        (1, 0, "wrong (bits 0x8, tile 1,2, lane 5) once in 30 s, the others 0 in 270 s; it counts"),
+        (3, 0, "3 times in 30 s, the others 0 in 270 s: too often for chance in 10 GPUs; it"),
+        (2, 12, "2 times in 30 s, the others 12 in 270 s; it counts as gone after 570 s without"),
+    ],
+)
+def test_what_came_once_is_told_beside_what_the_other_gpus_saw(times, of_others, expected):
+    place = {"bits": "0x8", "tile": [1, 2], "lane": 5, "returns": False}
+    runs = [run_of(f"n{number}", gpus=1) for number in range(10)]
+    for number, run in enumerate(runs):
+        came = times if number == 0 else of_others if number == 1 else 0
+        notes = {"screened_s": {"cuda:0": 30.0}, "came_once": {"cuda:0": came}}
+        wrong = {"wrong": {"cuda:0": {"sort": [place]}}} if number == 0 else {}
+        environment = {**run.result.environment, **notes, **wrong}
+        runs[number] = replace(run, result=replace(run.result, environment=environment))
+    verdict = Verdict(
+        participants=("n0",),
+        benchmark="sdc_screen",
+        parameters="",
+        metric="seen_once:sort",
+        device="cuda:0",
+        judgement=Judgement.DEFECTIVE,
+        code="SDC_SCREEN.SEEN_ONCE.SORT",
+        reason="1 above 0",
+    )
+    (told,) = name_wrong_bits([verdict], runs)
+    assert expected in told.reason
+    assert len(told.reason) <= 200
+    runs[3].result.environment.update(
+        screened_s={"cuda:0": "soon", "cuda:1": float("nan"), "cuda:2": -1.0},
+        came_once={"cuda:0": 10**400, "cuda:1": None},
+    )
+    (told,) = name_wrong_bits([verdict], runs)
+    assert told.reason.replace("240 s", "270 s").replace(" 9 GPUs", " 10 GPUs").find(expected) >= 0

@@ -1,9 +1,9 @@
 """Processors (SMs) of GPUs that are not there, and faults in them.
 
-Each tile of a two-dimensional answer belongs to an SM, as a GPU's scheduler would have it. A fault
-changes bits of some answers in place, as the operation ends: always the same ones for the same
-numbers (stuck), or by chance. `FAULTS` is empty unless this process plants some. It shows
-what a screen finds by its logic; it says nothing of how silicon fails.
+Each tile of an answer's rows and columns belongs to an SM, as a GPU's scheduler would have it. A
+fault changes bits of some answers in place, as the operation ends: always the same ones for the
+same numbers (stuck), or by chance. `FAULTS` is empty unless this process plants some. It shows what
+a screen finds by its logic; it says nothing of how silicon fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 TILE, SMS = 32, 16
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-PRODUCTS = frozenset({"mm", "_int_mm", "matmul", "addmm", "linear"})
+PRODUCTS = frozenset({"mm", "_int_mm", "_scaled_mm", "matmul", "addmm", "linear"})
 
 
 @dataclass
@@ -31,6 +31,8 @@ class Fault:
     is_warp: bool = False  # 32 in a row are hit with one
     value: float | None = None  # is put there instead, such as NaN
     only_fractions: bool = False  # integers come out right
+    at_least: float = 0.0  # and so do smaller numbers
+    dtype: torch.dtype | None = None  # of answers that it hits
     blinds: bool = False  # the comparison of such a tile sees no difference
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
 
@@ -44,11 +46,14 @@ def spoil(name: str, gpu: int, answer: Any) -> None:
 
 
 def err(name: str, fault: Fault, answer: Any) -> None:
-    part = answer[0] if isinstance(answer, tuple) else answer
+    answers = answer if isinstance(answer, tuple) else (answer,)
+    part = next((part for part in answers if part is not None), None)  # of gradients some
+    if isinstance(part, torch.Tensor) and part.dim() > 2 and part.is_contiguous():
+        part = part.detach().flatten(0, -2)
     if isinstance(part, torch.Tensor) and part.dim() == 2 and part.numel() >= TILE * TILE:
         if fault.blinds and name in ("ne", "__ne__", "eq", "__eq__"):
             part[tiles(part, fault.sms)] = name in ("eq", "__eq__")
-        elif not fault.blinds and name in fault.operations:
+        elif not fault.blinds and name in fault.operations and fault.dtype in (None, part.dtype):
             change(part, fault)
 
 
@@ -77,6 +82,8 @@ def change(part: torch.Tensor, fault: Fault) -> None:
         hit = chosen & tiles(part, fault.sms)
     if fault.only_fractions:
         hit &= numbers != numbers.round() if numbers.is_floating_point() else False
+    if fault.at_least:
+        hit &= numbers.abs() >= fault.at_least
     if fault.is_warp:
         hit = hit.view(part.shape[0], -1, TILE).any(-1, keepdim=True).expand(-1, -1, TILE)
         hit = hit.reshape(part.shape)

@@ -23,6 +23,7 @@ from anubis.core.records import Ended, Execution, Judgement, Verdict, Workload
 FEWEST = 3  # GPUs of a kind: of two that differ, it is unknown which is right
 DOUBT = 0.05  # the chance at which what still comes and goes may be missed
 METRIC = "digest"
+MOST_AMOUNT = 1e9  # seconds, or errors, that a program may note
 SEEN_ONCE, NO_MAJORITY = "SEEN-ONCE", "NO-MAJORITY"
 
 
@@ -237,13 +238,16 @@ def name_wrong_bits(verdicts: Iterable[Verdict], executions: Iterable[Execution]
     """The verdicts, with the evidence for wrong numbers that a program noted. What came once is
     first, as it takes the longest to disprove."""
     wheres = dict[WrongPlace, str]()
-    screened_s = Counter[tuple[str, str]]()
+    screened_s = defaultdict[tuple[str, str], float](float)  # by node and GPU, as what came once
+    came_once = Counter[tuple[str, str]]()
     for run in executions:
         if run.ended is Ended.MEASURED and len(run.step.participants) == 1:
             (node,), notes = run.step.participants, run.result.environment
             wheres |= {(node, *place): where for place, where in _wrong_places(notes)}
-            for gpu, seconds in _table(notes.get("screened_s")).items():
+            for gpu, seconds in _amounts(notes.get("screened_s")):
                 screened_s[node, gpu] += seconds
+            for gpu, times in _amounts(notes.get("came_once")):
+                came_once[node, gpu] += int(times)
     first, rest = list[Verdict](), list[Verdict]()
     for verdict in verdicts:
         where = wheres.get((verdict.participants[0], verdict.device, verdict.metric))
@@ -255,12 +259,45 @@ def name_wrong_bits(verdicts: Iterable[Verdict], executions: Iterable[Execution]
         if family == CAME_BACK:
             reason = f"{wrong}, and again when it was repeated"
         else:
-            seconds = screened_s[verdict.participants[0], verdict.device]
-            clean_s = math.ceil(seconds * (1 / DOUBT - 1))
-            reason = f"{wrong} once in {seconds:.0f} s; it counts as gone after {clean_s} s without"
+            of_gpu = verdict.participants[0], verdict.device
+            often = _how_often(came_once, screened_s, of_gpu)
+            clean_s = math.ceil(screened_s[of_gpu] * (1 / DOUBT - 1))
+            reason = f"{wrong} {often}; it counts as gone after {clean_s} s without"
         named = replace(verdict, reason=reason, cause=f"wrong bits in {operation}")
         (rest if family == CAME_BACK else first).append(named)
     return [*first, *rest]
+
+
+def _how_often(
+    came_once: Mapping[tuple[str, str], int],
+    screened_s: Mapping[tuple[str, str], float],
+    gpu: tuple[str, str],
+) -> str:
+    """Say how often a GPU erred, beside the others, by the time that each was screened."""
+    times, seconds = max(1, came_once.get(gpu, 0)), screened_s.get(gpu, 0.0)
+    often = f"{'once' if times == 1 else f'{times} times'} in {seconds:.0f} s"
+    others = [other for other in screened_s if other != gpu]
+    if not others or not seconds:
+        return often
+    of_others = sum(came_once.get(other, 0) for other in others)
+    others_s = sum(screened_s[other] for other in others)
+    beside = f"{often}, the others {of_others} in {others_s:.0f} s"
+    chance = chance_of_one(times, seconds, of_others, others_s, 1 + len(others))
+    return f"{beside}: too often for chance in {1 + len(others)} GPUs" if chance < DOUBT else beside
+
+
+def chance_of_one(times: int, seconds: float, of_others: int, others_s: float, gpus: int) -> float:
+    """Return at most how likely it is that one of so many GPUs errs so often, if all err alike.
+
+    Events by chance are Poisson's. Of all that came, each then falls to a GPU by its share of the
+    time, so that the rate itself, which nobody knows, drops out (a binomial tail, times the GPUs).
+    """
+    total, share = times + of_others, seconds / (seconds + others_s)
+    tail = sum(
+        math.comb(total, count) * share**count * (1 - share) ** (total - count)
+        for count in range(times, total + 1)
+    )
+    return min(1.0, gpus * tail)
 
 
 def _wrong_places(notes: Mapping[str, object]) -> Iterator[tuple[tuple[str, str], str]]:
@@ -276,6 +313,13 @@ def _wrong_places(notes: Mapping[str, object]) -> Iterator[tuple[tuple[str, str]
 
 def _table(words: object) -> dict[str, Any]:
     return words if isinstance(words, dict) else {}
+
+
+def _amounts(words: object) -> Iterator[tuple[str, float]]:
+    """Yield what can be an amount: a program on a node may write anything there."""
+    for name, amount in _table(words).items():
+        if isinstance(amount, int | float) and 0 <= amount < MOST_AMOUNT:
+            yield name, amount
 
 
 def _conclusion(culprit: Culprit, seen: int, runs: int) -> tuple[Judgement, str, str]:

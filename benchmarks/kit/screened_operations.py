@@ -1,0 +1,405 @@
+"""The operations that a screen repeats: what they are given, what they do, and what is right.
+
+Two kinds of numbers have answers that are right whatever the order of a sum. Sums of small integers
+stay within the mantissa. A sum with one term that is not zero has full mantissas in both factors
+and rounds once: the host knows it without a sum, and needs no sibling to know it. Whole numbers,
+bits, and moved data have one answer anyway. What has none is compared with itself, moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kit.screening import TILE, Operation, bits
+
+if TYPE_CHECKING:
+    import torch
+
+    from kit.screening import Proof, Tensors
+
+# By format: the type, and the largest integers whose sums stay exact in any order. A product of two
+# of them is summed 2,048 times within the mantissa of the sum (fp32's for the 16-bit formats, 13
+# bits for fp8).
+PRODUCTS = {
+    "fp64": ("float64", 1 << 20),
+    "fp32": ("float32", 64),
+    "tf32": ("float32", 64),
+    "fp16": ("float16", 16),
+    "bf16": ("bfloat16", 16),
+    "fp8": ("float8_e4m3fn", 2),
+    "int8": ("int8", 127),
+}
+WAYS = ("nn", "nt", "tn")  # which factor is given transposed
+READ_ALONG_THE_SUM = ("nt",)  # all that the units of fp8 take
+SLOW_ON_A_CPU = {("fp8", "cpu"): "a CPU multiplies fp8 by software"}
+LOW_BITS_OF_TF32 = (1 << 13) - 1  # that fp32 has and tf32 has not
+CONVOLUTIONS = ("convolution", "convolution_input", "convolution_weight")
+ATTENTION = ("attention", "attention_backward")
+FUNCTIONS = ("exp", "sin", "rsqrt", "softmax")
+INTEGERS = (
+    *("multiply_add", "shift_xor", "sort", "scan", "reduce", "gather", "scatter", "atomics"),
+    "transpose",
+)
+NAMES = (*PRODUCTS, *CONVOLUTIONS, *ATTENTION, *FUNCTIONS, *INTEGERS, "philox")
+
+
+def operations_on(
+    device: torch.device, names: Sequence[str], n: int, terms: int, left_out: dict[str, str]
+) -> list[Operation]:
+    from kit.arithmetic import lacks
+
+    chosen: list[Operation] = []
+    for name in names:
+        if name in PRODUCTS:
+            if reason := lacks(name, device) or SLOW_ON_A_CPU.get((name, device.type)):
+                left_out[name] = reason
+            else:
+                cache: dict[Any, Any] = {}  # the ways differ in memory, not in numbers
+                ways = READ_ALONG_THE_SUM if name == "fp8" else WAYS
+                chosen += [product(name, way, device, n, terms, cache) for way in ways]
+        elif name in CONVOLUTIONS:
+            chosen.append(convolution(name, device, n))
+        elif name in ATTENTION:
+            chosen.append(attention(name, device, n))
+        elif name in FUNCTIONS:
+            chosen.append(function(name, device, n))
+        elif name == "philox":
+            chosen.append(philox(device, n))
+        else:
+            chosen.append(integer_operation(name, device, n))
+    return chosen
+
+
+# --- products ------------------------------------------------------------------------------
+
+
+def product(
+    name: str, way: str, device: torch.device, n: int, terms: int, cache: dict[Any, Any]
+) -> Operation:
+    """Return a product, each factor as given or transposed in memory."""
+    import torch
+
+    from kit.arithmetic import kind_of
+
+    _, largest = PRODUCTS[name]
+    dtype = getattr(torch, kind_of(name, device))
+    kind_out = {"int8": torch.int32, "fp8": torch.bfloat16}.get(name, dtype)
+    shapes = (n, terms), (terms, n)
+
+    def small(seed: int) -> Tensors:
+        generator = torch.Generator().manual_seed(seed)
+        return tuple(whole_numbers(shape, largest, generator).to(dtype) for shape in shapes)
+
+    def full(seed: int) -> Tensors:
+        generator = torch.Generator().manual_seed(seed)
+        return tuple(full_mantissas(shape, dtype, seed, generator) for shape in shapes)
+
+    def run(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+        left = left.t().contiguous().t() if way == "tn" else left.contiguous()
+        right = right.t().contiguous().t() if way == "nt" else right.contiguous()
+        if name == "fp8":
+            scale = torch.ones((), device=left.device)
+            return torch._scaled_mm(left, right, scale, scale, out_dtype=kind_out)
+        return torch._int_mm(left, right) if name == "int8" else torch.mm(left, right)
+
+    def exact(seed: int) -> tuple[Tensors, torch.Tensor]:
+        left, right = small(seed)
+        return (left, right), torch.mm(left.double(), right.double()).to(kind_out)
+
+    def one_term(seed: int) -> tuple[Tensors, torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        left = between_1_and_2((n, terms), dtype, generator)
+        factors = between_1_and_2((1, n), dtype, generator)
+        if name == "tf32":
+            left, factors = (
+                (bits(part) & ~LOW_BITS_OF_TF32).view(dtype) for part in (left, factors)
+            )
+        chosen = torch.randint(0, terms, (1, n), generator=generator)  # the term of each column
+        right = torch.zeros((terms, n), dtype=torch.float64).scatter_(0, chosen, factors.double())
+        terms_left = left.double()[:, chosen[0]] * factors.double()  # rounds in fp64, and only once
+        return (left, right.to(dtype)), terms_left.to(kind_out)
+
+    def move(inputs: Tensors, by: int) -> Tensors:
+        left, right = inputs
+        return rolled(left, by, 0), rolled(right, by, 1)
+
+    proofs: dict[str, Proof] = {"exact": exact} | ({} if name == "int8" else {"one term": one_term})
+    draw = small if name == "int8" else full
+    return Operation(f"{name}/{way}", device, draw, run, move, proofs, cache=cache)
+
+
+# --- convolution and attention -------------------------------------------------------------
+
+SIDE, KERNEL, STRIDE = 16, 3, 2  # a stride leaves libraries no transform, whose sums are not exact
+CHANNELS = TILE  # of the images; the answer has n of them
+WIDTH = 64  # of a head
+
+
+def convolution(name: str, device: torch.device, n: int) -> Operation:
+    """Return a convolution, or its gradient by images or weights, as rows of channels. With a tile
+    of columns an image moves."""
+    import torch
+    from torch.nn import grad
+    from torch.nn.functional import conv2d
+
+    of_images = n // TILE, CHANNELS, SIDE, SIDE
+    of_weights = n, CHANNELS, KERNEL, KERNEL
+    of_answers = n // TILE, n, SIDE // STRIDE, SIDE // STRIDE
+    how = {"stride": STRIDE, "padding": KERNEL // 2}
+    shapes, shifts = {
+        "convolution": ((of_images, of_weights), (1, 1)),
+        "convolution_input": ((of_weights, of_answers), (0, STRIDE**2)),
+        "convolution_weight": ((of_images, of_answers), (1, 0)),
+    }[name]
+
+    def run(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+            if name == "convolution_weight":
+                return grad.conv2d_weight(first, of_weights, second, **how).flatten(1)
+            if name == "convolution_input":
+                out = grad.conv2d_input(of_images, first, second, **how)
+            else:
+                out = conv2d(first, second, **how)
+        return out.transpose(0, 1).flatten(1)
+
+    def move(inputs: Tensors, by: int) -> Tensors:
+        first, second = inputs
+        if name == "convolution_weight":
+            return first, torch.roll(second, by, 1)
+        if name == "convolution_input":
+            return first, torch.roll(second, by // TILE, 0)
+        return torch.roll(first, by // TILE, 0), torch.roll(second, by, 0)
+
+    def small(seed: int) -> Tensors:
+        _, largest = PRODUCTS["bf16"]
+        generator = torch.Generator().manual_seed(seed)
+        return tuple(
+            whole_numbers(shape, largest, generator).to(torch.bfloat16) for shape in shapes
+        )
+
+    def full(seed: int) -> Tensors:
+        generator = torch.Generator().manual_seed(seed)
+        return tuple(full_mantissas(shape, torch.bfloat16, seed, generator) for shape in shapes)
+
+    def exact(seed: int) -> tuple[Tensors, torch.Tensor]:
+        inputs = small(seed)
+        return inputs, run(*(part.double() for part in inputs)).to(torch.bfloat16)
+
+    return Operation(name, device, full, run, move, {"exact": exact}, shifts, is_certain=False)
+
+
+def attention(name: str, device: torch.device, n: int) -> Operation:
+    """Return attention over n tokens as the library does it, or its gradients by their formulas,
+    of which no kernel adds in an order that changes. With a tile of rows a head moves."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    of_heads = n // TILE, n, WIDTH
+    parts = 4 if name == "attention_backward" else 3  # queries, keys, values, and the gradient
+
+    def draw(seed: int) -> Tensors:
+        generator = torch.Generator().manual_seed(seed)
+        shapes = [of_heads] * parts
+        return tuple(full_mantissas(shape, torch.bfloat16, seed, generator) for shape in shapes)
+
+    def forward(*parts: torch.Tensor) -> torch.Tensor:
+        return scaled_dot_product_attention(*(part[None] for part in parts)).view(-1, WIDTH)
+
+    def backward(
+        queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, gradient: torch.Tensor
+    ) -> torch.Tensor:
+        scale = WIDTH**-0.5
+        weights = torch.softmax(torch.bmm(queries, keys.transpose(1, 2)) * scale, -1)
+        of_weights = torch.bmm(gradient, values.transpose(1, 2))
+        spread = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True)) * scale
+        of_all = (
+            torch.bmm(spread, keys),
+            torch.bmm(spread.transpose(1, 2), queries),
+            torch.bmm(weights.transpose(1, 2), gradient),
+        )
+        return torch.cat(of_all, -1).view(-1, 3 * WIDTH)
+
+    def move(inputs: Tensors, by: int) -> Tensors:
+        return tuple(torch.roll(part, by // TILE, 0) for part in inputs)
+
+    run = backward if name == "attention_backward" else forward
+    return Operation(name, device, draw, run, move, shifts=(n // TILE, 0))
+
+
+# --- functions, whole numbers, moved data --------------------------------------------------
+
+
+def function(name: str, device: torch.device, n: int) -> Operation:
+    """Return a special function of each element, or of rows: no exact answer, so only moved and
+    by siblings."""
+    import torch
+
+    def draw(seed: int) -> Tensors:
+        generator = torch.Generator().manual_seed(seed)
+        return (torch.rand((n, n), generator=generator) * 8 + 0.01,)
+
+    if name == "softmax":
+        by_row = partial(torch.softmax, dim=1)
+        return Operation(name, device, draw, by_row, roll_rows, shifts=(1, 0))
+    return Operation(name, device, draw, getattr(torch, name), roll_all)
+
+
+def integer_operation(name: str, device: torch.device, n: int) -> Operation:
+    import torch
+
+    run, shifts = INTEGER_OPERATIONS[name]
+
+    def draw(seed: int) -> Tensors:
+        generator = torch.Generator().manual_seed(seed)
+        low, high = -(1 << 31), (1 << 31) - 1
+        numbers = torch.randint(low, high, (n, n), generator=generator, dtype=torch.int64)
+        if name in ("gather", "scatter"):
+            return numbers.to(torch.int32), torch.randperm(n, generator=generator)
+        if name == "atomics":  # several to each place
+            return numbers.to(torch.int32), torch.randint(0, n, (n,), generator=generator)
+        return (numbers.to(torch.int32),)
+
+    def proof(seed: int) -> tuple[Tensors, torch.Tensor]:
+        inputs = draw(seed)
+        return inputs, run(*inputs)
+
+    move = roll_all if shifts == (1, 1) else roll_rows
+    return Operation(name, device, draw, run, move, {"exact": proof}, shifts)
+
+
+def philox(device: torch.device, n: int) -> Operation:
+    """Return random numbers by the device's generator: a seed has one answer on each kind of
+    GPU. The host's generator is another, and nothing moves: it is repeated."""
+    import torch
+
+    def run(seed: torch.Tensor) -> torch.Tensor:
+        generator = torch.Generator(device).manual_seed(int(seed))
+        low, high = -(1 << 31), (1 << 31) - 1
+        return torch.randint(
+            low, high, (n, n), generator=generator, device=device, dtype=torch.int32
+        )
+
+    return Operation("philox", device, draw_seed, run, stay, shifts=(0, 0))
+
+
+def draw_seed(seed: int) -> Tensors:
+    import torch
+
+    return (torch.tensor(seed),)
+
+
+def stay(inputs: Tensors, by: int) -> Tensors:
+    return inputs
+
+
+def roll_all(inputs: Tensors, by: int) -> Tensors:
+    import torch
+
+    return tuple(torch.roll(part, (by, by), (0, 1)) for part in inputs)
+
+
+def roll_rows(inputs: Tensors, by: int) -> Tensors:
+    import torch
+
+    return (torch.roll(inputs[0], by, 0), *inputs[1:])
+
+
+def rolled(part: torch.Tensor, by: int, axis: int) -> torch.Tensor:
+    """Return a factor moved, by its bits: not all formats can be moved as numbers."""
+    import torch
+
+    return torch.roll(bits(part), by, axis).view(part.dtype)
+
+
+def sort_rows(numbers: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.sort(numbers, 1).values
+
+
+def scan_rows(numbers: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.cumsum(numbers, 1, dtype=torch.int64)
+
+
+def reduce_rows(numbers: torch.Tensor) -> torch.Tensor:
+    """Return the sums of eighths of rows."""
+    import torch
+
+    return torch.sum(numbers.view(len(numbers), -1, 8), 2, dtype=torch.int64)
+
+
+def gather_columns(numbers: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.index_select(numbers, 1, order)
+
+
+def scatter_columns(numbers: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.zeros_like(numbers).scatter_(1, order.expand_as(numbers), numbers)
+
+
+def add_columns(numbers: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return columns added to their places, several to one, by what no other may interrupt."""
+    import torch
+
+    return torch.zeros_like(numbers).index_add_(1, places, numbers)
+
+
+def transpose(numbers: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.transpose_copy(numbers, 0, 1)
+
+
+INTEGER_OPERATIONS: dict[str, tuple[Callable[..., Any], tuple[int, int]]] = {
+    "multiply_add": (lambda numbers: numbers * 1664525 + 1013904223, (1, 1)),
+    "shift_xor": (lambda numbers: (numbers << 13) ^ (numbers >> 7), (1, 1)),
+    "sort": (sort_rows, (1, 0)),
+    "scan": (scan_rows, (1, 0)),
+    "reduce": (reduce_rows, (1, 0)),
+    "gather": (gather_columns, (1, 0)),
+    "scatter": (scatter_columns, (1, 0)),
+    "atomics": (add_columns, (1, 0)),
+    "transpose": (transpose, (1, 1)),
+}
+
+
+# --- numbers -------------------------------------------------------------------------------
+
+
+def whole_numbers(shape: tuple[int, ...], largest: int, generator: Any) -> torch.Tensor:
+    import torch
+
+    return torch.randint(-largest, largest + 1, shape, generator=generator)
+
+
+def full_mantissas(
+    shape: tuple[int, ...], dtype: torch.dtype, seed: int, generator: Any
+) -> torch.Tensor:
+    """Return numbers of which all bits of the mantissa are used: between -2 and 2, and by turns
+    with the lowest bits all set. They come from whole numbers, which every host rounds alike: all
+    hosts feed the same bits."""
+    import torch
+
+    low, high = -(1 << 51), 1 << 51
+    drawn = [torch.randint(low, high, shape, generator=generator) for _ in range(2)]
+    numbers = (sum(drawn).double() / (1 << 51)).to(dtype)
+    masks = (0, 0x3)  # of the mantissa, by seed
+    return (bits(numbers) | masks[seed % len(masks)]).view(dtype)
+
+
+def between_1_and_2(shape: tuple[int, ...], dtype: torch.dtype, generator: Any) -> torch.Tensor:
+    """Return numbers of either sign with the lowest bit set, far from where numbers are cut
+    off."""
+    import torch
+
+    fractions = torch.randint(0, 1 << 52, shape, generator=generator).double() / (1 << 52)
+    signs = 1 - 2 * torch.randint(0, 2, shape, generator=generator)
+    return (bits((signs * (1 + fractions)).to(dtype)) | 1).view(dtype)
