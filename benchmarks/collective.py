@@ -16,7 +16,7 @@ __all__ = ["BENCHMARK", "busbw_gbps", "measure", "processes"]
 
 BENCHMARK = contract.Benchmark(
     name="collective",
-    version="1",
+    version="2",
     summary="Collective operations of a group: NCCL on GPUs, gloo on CPUs.",
     stresses="NVLink, PCIe, NICs, switches and the software that drives them",
     reveals="a slow or lossy link, a NIC on the wrong rail, a straggling node, wrong sums",

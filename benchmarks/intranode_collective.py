@@ -24,7 +24,7 @@ ONLY_BY_HCA = {
 
 BENCHMARK = contract.Benchmark(
     name="intranode_collective",
-    version="1",
+    version="2",
     summary="Collective operations of one node's devices: NCCL on GPUs, gloo on CPUs.",
     stresses="NVLink and NVSwitch, or PCIe and the HCAs; on a CPU loopback and memory",
     reveals="a degraded NVLink, a switch plane that is down, a slow HCA or PCIe slot, wrong sums",

@@ -5,10 +5,14 @@ size of an all-gather is what each rank holds afterwards, that of a reduce-scatt
 what each rank gives; bus bandwidth is the rate that the slowest link must carry, whatever the
 number of ranks. An operation that moves blocks takes whole blocks of four bytes per rank only: a
 size too small for that is left out, never measured under a wrong name.
+
+What is timed is random: zeros draw less power on links and in memory. The sum of a buffer into
+itself grows with each call; it is made small again so seldom that no time shows it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
 ELEMENT = 4  # bytes of an fp32 number
 SMALL_BYTES = 1 << 16  # up to here the time is worth a look of its own
+LEAST, MOST = 2.0**-60, 2.0**60  # of random numbers that grow with each call
 CHUNK = 1 << 26  # elements that are filled or compared at once: 8 GiB must leave room for itself
 
 # the share of a message that crosses the slowest link, for n ranks
@@ -154,17 +159,24 @@ def single_buffer(
     group: Group, count: int, operation: Callable[..., Any], sent: int, times: int, plus: int
 ) -> Operation:
     """Return an operation on one buffer. Its check fills the buffer with the ramp and `sent`, and
-    expects the ramp `times` and `plus`. Zeros are timed, because no sum of zeros overflows."""
+    expects the ramp `times` and `plus`. Timed numbers grow by `times` with each call."""
     import torch
 
-    buffer = torch.zeros(count, device=group.device)
+    buffer = torch.empty(count, device=group.device)
+    calls_until_large = int(math.log(MOST / LEAST, times)) if times > 1 else 0
+    fill_random(buffer, group.rank, LEAST if calls_until_large else 1.0)
+    calls = 0
 
     def call() -> None:
+        nonlocal calls
         operation(buffer, group=group.links)
+        calls += 1
+        if calls_until_large and calls % calls_until_large == 0:
+            buffer.mul_(float(times) ** -calls_until_large)
 
     def wrong() -> int:
         fill(buffer, sent)
-        call()
+        operation(buffer, group=group.links)
         return differing(buffer, times, plus)
 
     return call, wrong
@@ -175,8 +187,9 @@ def all_gather(group: Group, count: int) -> Operation:
 
     block = count // group.ranks
     gather = either("all_gather_single", "all_gather_into_tensor")
-    own_block = torch.zeros(block, device=group.device)
-    everyones = torch.zeros(count, device=group.device)
+    own_block = torch.empty(block, device=group.device)
+    everyones = torch.empty(count, device=group.device)
+    fill_random(own_block, group.rank)
 
     def call() -> None:
         gather(everyones, own_block, group=group.links)
@@ -195,8 +208,9 @@ def reduce_scatter(group: Group, count: int) -> Operation:
 
     n, block = group.ranks, count // group.ranks
     scatter = either("reduce_scatter_single", "reduce_scatter_tensor")
-    everyones = torch.zeros(count, device=group.device)
-    own_block = torch.zeros(block, device=group.device)
+    everyones = torch.empty(count, device=group.device)
+    own_block = torch.empty(block, device=group.device)
+    fill_random(everyones, group.rank)
 
     def call() -> None:
         scatter(own_block, everyones, group=group.links)
@@ -214,8 +228,9 @@ def all_to_all(group: Group, count: int) -> Operation:
     import torch.distributed as dist
 
     block = count // group.ranks
-    sent = torch.zeros(group.ranks, block, device=group.device)
-    received = torch.zeros_like(sent)
+    sent = torch.empty(group.ranks, block, device=group.device)
+    received = torch.empty_like(sent)
+    fill_random(sent.view(-1), group.rank)
 
     def call() -> None:
         dist.all_to_all_single(received, sent, group=group.links)
@@ -246,6 +261,15 @@ def either(name: str, before: str) -> Callable[..., Any]:
 
     operation: Callable[..., Any] = getattr(dist, name, None) or getattr(dist, before)
     return operation
+
+
+def fill_random(flat: torch.Tensor, rank: int, scale: float = 1.0) -> None:
+    """Fill with normal numbers, other ones on each rank, as training has them."""
+    import torch
+
+    generator = torch.Generator(flat.device).manual_seed(rank)
+    for start in range(0, flat.numel(), CHUNK):
+        flat[start : start + CHUNK].normal_(generator=generator).mul_(scale)
 
 
 def fill(flat: torch.Tensor, plus: int) -> None:

@@ -111,8 +111,8 @@ def product(
 
     def one_term(seed: int) -> tuple[Tensors, torch.Tensor]:
         generator = torch.Generator().manual_seed(seed)
-        left = between_1_and_2((n, terms), dtype, generator)
-        factors = between_1_and_2((1, n), dtype, generator)
+        left = numbers_from_1_to_2((n, terms), dtype, generator)
+        factors = numbers_from_1_to_2((1, n), dtype, generator)
         if name == "tf32":
             left, factors = (
                 (bits(part) & ~LOW_BITS_OF_TF32).view(dtype) for part in (left, factors)
@@ -395,7 +395,7 @@ def full_mantissas(
     return (bits(numbers) | masks[seed % len(masks)]).view(dtype)
 
 
-def between_1_and_2(shape: tuple[int, ...], dtype: torch.dtype, generator: Any) -> torch.Tensor:
+def numbers_from_1_to_2(shape: tuple[int, ...], dtype: torch.dtype, generator: Any) -> torch.Tensor:
     """Return numbers of either sign with the lowest bit set, far from where numbers are cut
     off."""
     import torch

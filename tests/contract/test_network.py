@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import contract
@@ -35,7 +36,15 @@ import pair_ucx
 import pytest
 import sharded_matmul
 import torch
-from kit.collectives import BUS_FACTORS, algbw_gbps, busbw_gbps, differing, elements, fill
+from kit.collectives import (
+    BUS_FACTORS,
+    OPERATIONS,
+    algbw_gbps,
+    busbw_gbps,
+    differing,
+    elements,
+    fill,
+)
 
 from tests.gpus import node
 from tests.patience import LIMIT_S, eventually
@@ -105,6 +114,24 @@ def test_every_differing_element_is_counted_at_any_offset(monkeypatch):
     numbers[2499] = float("nan")
     assert differing(numbers, plus=3) == 2
     assert differing(numbers[1000:], plus=3, begin=1000) == 1
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8, 1024])
+@pytest.mark.parametrize("name", ["all_reduce", "reduce"])
+def test_numbers_that_are_timed_are_random_and_neither_grow_nor_vanish(monkeypatch, name, ranks):
+    seen = []
+
+    def add_up(buffer, group, dst=0):
+        buffer.mul_(ranks)  # what all ranks have alike after the first call
+        seen.append(buffer.abs().median().item())
+
+    monkeypatch.setattr(f"torch.distributed.{name}", add_up)
+    group = SimpleNamespace(ranks=ranks, rank=0, device=torch.device("cpu"), links=None)
+    call, _ = OPERATIONS[name](group, 4096)
+    for _ in range(1000):
+        call()
+    assert 2**-64 < min(seen) < max(seen) < 2**64
+    assert 1000 > len({*seen}) > 5
 
 
 def test_shared_products_count_the_operations_of_one_rank():

@@ -263,7 +263,9 @@ def test_the_chance_of_one_gpu_is_that_of_a_binomial_test_times_the_gpus(
         (2, 12, "2 times in 30 s, the others 12 in 270 s; it counts as gone after 570 s without"),
     ],
 )
-def test_what_came_once_is_told_beside_what_the_other_gpus_saw(times, of_others, expected):
+def test_an_error_that_came_once_is_stated_beside_those_of_the_other_gpus(
+    times, of_others, expected
+):
     place = {"bits": "0x8", "tile": [1, 2], "lane": 5, "returns": False}
     runs = [run_of(f"n{number}", gpus=1) for number in range(10)]
     for number, run in enumerate(runs):

@@ -260,7 +260,7 @@ def name_wrong_bits(verdicts: Iterable[Verdict], executions: Iterable[Execution]
             reason = f"{wrong}, and again when it was repeated"
         else:
             of_gpu = verdict.participants[0], verdict.device
-            often = _how_often(came_once, screened_s, of_gpu)
+            often = _frequency_of_errors(came_once, screened_s, of_gpu)
             clean_s = math.ceil(screened_s[of_gpu] * (1 / DOUBT - 1))
             reason = f"{wrong} {often}; it counts as gone after {clean_s} s without"
         named = replace(verdict, reason=reason, cause=f"wrong bits in {operation}")
@@ -268,7 +268,7 @@ def name_wrong_bits(verdicts: Iterable[Verdict], executions: Iterable[Execution]
     return [*first, *rest]
 
 
-def _how_often(
+def _frequency_of_errors(
     came_once: Mapping[tuple[str, str], int],
     screened_s: Mapping[tuple[str, str], float],
     gpu: tuple[str, str],
@@ -276,14 +276,15 @@ def _how_often(
     """Say how often a GPU erred, beside the others, by the time that each was screened."""
     times, seconds = max(1, came_once.get(gpu, 0)), screened_s.get(gpu, 0.0)
     often = f"{'once' if times == 1 else f'{times} times'} in {seconds:.0f} s"
-    others = [other for other in screened_s if other != gpu]
-    if not others or not seconds:
+    siblings = [sibling for sibling in screened_s if sibling != gpu]
+    if not siblings or not seconds:
         return often
-    of_others = sum(came_once.get(other, 0) for other in others)
-    others_s = sum(screened_s[other] for other in others)
+    of_others = sum(came_once.get(sibling, 0) for sibling in siblings)
+    others_s = sum(screened_s[sibling] for sibling in siblings)
     beside = f"{often}, the others {of_others} in {others_s:.0f} s"
-    chance = chance_of_one(times, seconds, of_others, others_s, 1 + len(others))
-    return f"{beside}: too often for chance in {1 + len(others)} GPUs" if chance < DOUBT else beside
+    gpus = 1 + len(siblings)
+    chance = chance_of_one(times, seconds, of_others, others_s, gpus)
+    return f"{beside}: too often for chance in {gpus} GPUs" if chance < DOUBT else beside
 
 
 def chance_of_one(times: int, seconds: float, of_others: int, others_s: float, gpus: int) -> float:
