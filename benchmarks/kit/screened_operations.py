@@ -109,7 +109,7 @@ def product(
         left, right = small(seed)
         return (left, right), torch.mm(left.double(), right.double()).to(kind_out)
 
-    def one_term(seed: int) -> tuple[Tensors, torch.Tensor]:
+    def single_term(seed: int) -> tuple[Tensors, torch.Tensor]:
         generator = torch.Generator().manual_seed(seed)
         left = numbers_from_1_to_2((n, terms), dtype, generator)
         factors = numbers_from_1_to_2((1, n), dtype, generator)
@@ -126,7 +126,9 @@ def product(
         left, right = inputs
         return rolled(left, by, 0), rolled(right, by, 1)
 
-    proofs: dict[str, Proof] = {"exact": exact} | ({} if name == "int8" else {"one term": one_term})
+    proofs: dict[str, Proof] = {"exact": exact} | (
+        {} if name == "int8" else {"one term": single_term}
+    )
     draw = small if name == "int8" else full
     return Operation(f"{name}/{way}", device, draw, run, move, proofs, cache=cache)
 
