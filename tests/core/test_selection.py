@@ -581,3 +581,11 @@ def test_a_search_that_ends_early_or_is_too_large_leaves_the_greedy_choice(monke
         assert names(optimum(puzzle, p0=0)) == ["b"]
     monkeypatch.setattr("anubis.core.select.optimum._Programme._solve", lambda *_: None)
     assert names(optimum(puzzle, p0=0)) == ["a", "b"]
+
+
+def test_without_time_for_a_search_the_greedy_choice_is_taken(monkeypatch):
+    known = detection("ab", "b", "b", "b")
+    puzzle = menu(known, [1, 5], [0.5] * 400, together=False, budget=Budget(node_seconds=1000))
+    assert optimum(puzzle, p0=0).coverage > choose(puzzle, p0=0).coverage
+    monkeypatch.setattr("anubis.core.select.optimum.LONGEST_S", 0.0)
+    assert optimum(puzzle, p0=0) == choose(puzzle, p0=0)

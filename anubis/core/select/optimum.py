@@ -18,7 +18,10 @@ SLACK = 1e-9  # for shares that add up to at most 1
 PLACES = 6  # decimals of a risk: the solver keeps its rules to a millionth
 # limits that count steps and no seconds, so that the choice is the same on every machine
 MOST_COLUMNS = 20_000  # of a programme; in a larger one the first step alone takes seconds
-MOST_WORK = 400_000  # columns x nodes of the search tree: two to five seconds of a processor
+MOST_WORK = 400_000  # columns x nodes of the search tree
+EXACT_COLUMNS = 2_000  # in a larger programme
+NEAR = 1e-3  # the cheapest choice need be no nearer: the last thousandth takes most of the time
+LONGEST_S = 2.0  # of a step, three of which a choice takes at most, however busy the machine is
 
 
 def optimum(menu: Menu, *, p0: float, worth: float = 0.0, greedy: Choice | None = None) -> Choice:
@@ -114,6 +117,10 @@ class _Programme:
             integrality=np.repeat([1, 0, 1], [self.runs, self.gaps, self.tested]),
             bounds=Bounds(self.least, 1.0),
             constraints=[*self.rules, *more],
-            options={"mip_rel_gap": 0.0, "node_limit": max(1, MOST_WORK // self.columns)},
+            options={
+                "mip_rel_gap": 0.0 if self.columns <= EXACT_COLUMNS else NEAR,
+                "node_limit": max(1, MOST_WORK // self.columns),
+                "time_limit": LONGEST_S,
+            },
         )
         return None if solved.x is None else np.asarray(solved.x)
