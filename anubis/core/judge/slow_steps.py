@@ -286,12 +286,11 @@ def _correlation(counts: Ints, lengths: Ints, share: float) -> float:
 
 def _usual_group(counts: Ints, lengths: Ints, groups: Ints) -> float:
     """The number of slow steps in a group, in the middle of the units that have two or more; 1 if
-    they are no nearer to each other than by chance, or in few units."""
+    they are no nearer to each other than by chance, or are so in few units."""
     several = counts > 1
-    if several.sum() < max(FEWEST_IN_GROUPS, COMMON * counts.size):
-        return 1.0
-    by_chance = _expect_groups(counts[several], lengths[several])
-    if np.median(by_chance / groups[several]) < NO_CHANCE:
+    nearer = _expect_groups(counts[several], lengths[several]) / groups[several]
+    grouped = int(np.sum(nearer >= NO_CHANCE))
+    if grouped < max(FEWEST_IN_GROUPS, COMMON * counts.size) or np.median(nearer) < NO_CHANCE:
         return 1.0
     return min(MOST_IN_GROUP, float(np.median(counts[several] / groups[several])))
 
