@@ -163,6 +163,19 @@ def test_a_kind_has_its_share_of_the_nodes_and_is_the_smaller_one(slower, faster
     assert len(criteria) == kinds
 
 
+@pytest.mark.parametrize("count", [8, 20, 64])
+def test_two_halves_of_a_fleet_are_unknown_and_the_answer_names_both_levels(count):
+    """Half may be bad, or half of another kind: the nodes alone do not show which."""
+    levels = np.r_[np.full(count // 2, 100.0), np.full(count // 2, 130.0)]
+    criteria, assessment = judged(*campaign({"compute": rates(levels, 0.0003)}))
+    assert set(by_node(assessment).values()) == {U}
+    half = count // 2
+    both = f"{half} at 100 GB/s and {half} at 130 GB/s; if they are two kinds of nodes, give each"
+    assert all(both in node.reason for node in assessment.nodes)
+    again, _ = judged(*campaign({"compute": rates(levels, 0.0003)}), criteria)
+    assert again == criteria
+
+
 def test_three_kinds_are_three():
     levels = np.r_[np.full(60, 100.0), np.full(30, 115.0), np.full(25, 140.0)]
     levels[[5, 70, 100]] *= 0.93

@@ -7,6 +7,9 @@ The level of a group is its mean over the metrics of one program, as a logarithm
 levels counts if it is larger than one among groups of one kind by the scatter within both, however
 the groups are parted: once in a thousand draws from a normal, uniform, Laplace's or Student's
 distribution with three degrees of freedom.
+
+If one half of single nodes is on each level, no majority shows which is normal, and their criterion
+is refused already. Then the levels are named as well: they may be two kinds of nodes.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ MANY = 20  # groups: so many have peaks, between which a few lie
 BY_CHANCE = 1e-3  # that so many groups with one peak have such a valley
 ROUNDED = math.sqrt(12)  # a step of rounding, in standard deviations
 
+TWO_KINDS = "if they are two kinds of nodes, give each a sku of its own"
+
 Learned = tuple[Units, Criterion]
 
 
@@ -47,11 +52,28 @@ def find_two_levels(
     by_groups: defaultdict[tuple[object, ...], list[_Metric]] = defaultdict(list)
     for groups, criterion in learned:
         are_groups = max(map(len, groups.participants)) > 1 and not criterion.from_repeats
+        if has_no_majority(criterion) and not are_groups:
+            yield from _name_halves(groups, criterion)
         if are_groups and not criterion.refusal and groups.metric.direction != "either":
             key = groups.key.sku, groups.key.workload, groups.participants, groups.devices
             by_groups[key].append(_Metric(groups, criterion))
     for metrics in by_groups.values():
         yield from _Program(metrics).refusals(policy)
+
+
+def has_no_majority(criterion: Criterion) -> bool:
+    return bool(criterion.refusal) and 2 * criterion.healthy <= criterion.units
+
+
+def _name_halves(nodes: Units, criterion: Criterion) -> Iterator[tuple[CriterionKey, str]]:
+    """Yield the key and the refusal with both levels of these nodes, if they are on two."""
+    levels = np.log(nodes.medians)
+    boundary = find_boundary(levels, resolution(nodes.values) / ROUNDED)
+    if boundary is None or criterion.refusal.endswith(TWO_KINDS):
+        return
+    low, high = np.flatnonzero(levels < boundary), np.flatnonzero(levels >= boundary)
+    both = f"{_describe(nodes, low.tolist())} and {_describe(nodes, high.tolist())}"
+    yield nodes.key, f"{criterion.refusal}: {both}; {TWO_KINDS}"
 
 
 @dataclass(frozen=True)
