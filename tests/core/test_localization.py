@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise, permutations, product
 from statistics import NormalDist
 
 import networkx
@@ -561,6 +561,27 @@ def test_no_leaf_with_a_sound_node_is_blamed_for_slow_nodes_below_it(distances):
         verdicts = part_verdicts(TREE, traffic)
         blamed = {v.subject for v in verdicts if v.judgement is Judgement.DEFECTIVE}
         assert not [subject for subject in blamed if "switch" in subject], (seed, slow)
+
+
+def test_a_node_is_blamed_only_beside_a_partner_that_is_good_with_others():
+    """Pairs of other leaves may be too unlike to be judged. Then those below one leaf remain."""
+    first, second, third, *others = TREE.nodes[:8]
+    bad = [(first, second), (first, third)]
+    good = [*pairwise(others), *combinations(TREE.nodes[8:16], 2)]
+
+    def blamed(well):
+        observations = [
+            Observation(Flow(*ends), short)
+            for pairs, short in ((bad, 0.4), (good + well, 0.0))
+            for pair in pairs
+            for ends in permutations(rail_nics_on(*pair, TREE.rails[0]))
+        ]
+        traffic = Traffic(observations=tuple(observations), unmeasured=frozenset())
+        verdicts = part_verdicts(TREE, traffic)
+        return [v.parts for v in verdicts if v.judgement is Judgement.DEFECTIVE]
+
+    assert blamed([]) == []
+    assert blamed([(second, others[0]), (third, others[1])]) == [(Part("node", first),)]
 
 
 def test_behind_a_dead_leaf_nothing_is_seen():

@@ -45,6 +45,7 @@ from anubis.core.records import (
 NOTHING_COUNTED = Counters()
 SURE = 0.9  # the least confidence in a cause that is called defective
 MOST_OR = 2  # alternative switches of a path that are named
+EXCUSED = 0.25  # share of the bad flows of a cause that rivals leave unexplained
 SHOWN = 4  # flows that are shown as evidence of a cause
 MOST_RANKED = 8  # parts of a class
 CAUSES = {  # what is wrong with a node, by the code of the part that is blamed
@@ -91,7 +92,7 @@ def _congestion(cause: Cause, congested: Set[Part], counters: Counters) -> Cause
 
 
 def _slow_ends(fabric: Fabric, cause: Cause, traffic: Traffic) -> CauseDoubt | None:
-    """The doubt about a leaf if several slow nodes explain the same flows."""
+    """The doubt about a cause if other slow nodes explain the same flows."""
     ends = rival_ends(fabric, cause, traffic)
     if not ends:
         return None
@@ -359,16 +360,39 @@ def _no_good_pair_reason(fabric: Fabric, node: str, parts: Sequence[PartVerdict]
 
 
 def rival_ends(fabric: Fabric, cause: Cause, traffic: Traffic) -> list[RailNic]:
-    """NICs that explain the bad flows of a leaf in its place; none if it is the better cause."""
-    part = cause.parts[0]
-    on_leaf = {nic.rail_nic for nic in fabric.nics_on.get(part.name, ())}
-    if not on_leaf or len(cause.parts) > 1 or (part.kind, cause.way) != ("switch", "both"):
+    """NICs that explain the bad flows of a cause in its place; none if it is the better cause.
+
+    A node is proven bad by a partner that is good with others. A faulty link or switch above the
+    leaves leaves its nodes good flows elsewhere, so several NICs that have none explain its flows
+    as well. A faulty leaf leaves no good flow, and is bad towards other leaves too. Its NICs are
+    rivals if that is not so; or if half of them explain all flows, other leaves have slow nodes
+    too, and no other rail shows these nodes to be good.
+    """
+    if fabric.is_nvlink:
         return []
+    part = cause.parts[0]
     well = _ends(seen for seen in traffic.observations if _is_good(seen))
+    if part.kind in ("node", "nic"):
+        partners = {end for end in _ends(cause.bad) if end.node != part.name}
+        return sorted(partners) if well.isdisjoint(partners) else []
     ends = _cover([_ends([seen]) - well for seen in cause.bad])
+    on_leaf = {nic.rail_nic for nic in fabric.nics_on.get(part.name, ())}
+    if part.kind != "switch" or len(cause.parts) > 1 or not on_leaf:
+        return ends if len(ends) > 1 else []
+    if cause.way != "both":
+        return []
     measured = on_leaf & _ends(traffic.observations)
+    stays_below = all(_ends([seen]) <= on_leaf for seen in cause.bad)
+    stays_below = stays_below and _has_partners(fabric, on_leaf)
     half = 2 * len(ends) <= len(measured) and not _are_well(ends, well)
-    return ends if cause.good or (half and _is_bad_elsewhere(traffic, on_leaf)) else []
+    is_doubtful = cause.good or stays_below or (half and _is_bad_elsewhere(traffic, on_leaf))
+    return ends if is_doubtful else []
+
+
+def _has_partners(fabric: Fabric, on_leaf: set[RailNic]) -> bool:
+    """True if other leaves have NICs on these rails."""
+    rails = {rail for _, rail in on_leaf}
+    return any(nic.node and nic.rail in rails for nic in fabric.nics if nic.rail_nic not in on_leaf)
 
 
 def _are_well(ends: Iterable[RailNic], well: set[RailNic]) -> bool:
@@ -390,10 +414,12 @@ def _is_good(seen: Observation) -> bool:
 
 
 def _cover(suspects: list[set[RailNic]]) -> list[RailNic]:
-    """A few NICs, one or both of each flow; none if the ends of a flow are good elsewhere."""
+    """A few NICs, one or both of each flow; none if the ends of many flows are good elsewhere.
+    Traffic of others may slow a few."""
     chosen: list[RailNic] = []
-    if not all(suspects):
+    if suspects.count(set()) > EXCUSED * len(suspects):
         return chosen
+    suspects = list(filter(None, suspects))
     while suspects:
         counts = Counter(end for ends in suspects for end in ends)
         chosen.append(min(counts, key=lambda end: (-counts[end], end)))
