@@ -79,12 +79,14 @@ DEFECTIVE = Concluded(judgement=Judgement.DEFECTIVE, code="GEMM.TFLOPS", reason=
 UNKNOWN = Concluded(judgement=Judgement.UNKNOWN, reason="no partner")
 UNPROVEN = Concluded(judgement=Judgement.HEALTHY)
 CHECKED = Concluded(judgement=Judgement.HEALTHY, proof=Proof.LIGHT)
+IN_PART = Concluded(judgement=Judgement.HEALTHY, proof=Proof.FULL)  # a defect is not disproved
 VERDICTS = {
     "healthy": HEALTHY,
     "defective": DEFECTIVE,
     "unknown": UNKNOWN,
     "unproven": UNPROVEN,
     "checked": CHECKED,
+    "in part": IN_PART,
 }
 
 ACTING = KeepingPolicy(
