@@ -423,6 +423,7 @@ def _validations(
             Validation(
                 node=node,
                 at=campaign.finished_at,
+                began=campaign.created_at,
                 judgement=JUDGEMENTS[judgement],
                 code=code,
                 campaign=campaign.id,

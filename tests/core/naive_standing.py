@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -91,6 +92,8 @@ class _Trail:
     found_by: list[tuple[Validation, str]] = field(default_factory=list)  # defects, benchmarks
     debts: list[Unanswered] = field(default_factory=list)
     happened: float | None = None  # the last that was no result
+    bad_at: dict[int, float] = field(default_factory=dict)  # by defect, when it counted
+    void: float = -math.inf  # what began by then is no proof
 
     def take(
         self,
@@ -109,6 +112,7 @@ class _Trail:
                 return
             case Validation():
                 self.defects.append(record)
+                self.bad_at[id(record)] = at
                 found_by = findings.get((record.campaign, record.node)) or record.benchmarks
                 self.found_by += [(record, name) for name in found_by]
             case Incident() | Repair() if kind == OVER:
@@ -117,6 +121,7 @@ class _Trail:
                 self.going_on.append(record)
         if not isinstance(record, Validation):
             self.happened = at if self.happened is None else max(at, self.happened)
+        self.void = max(at, self.void)
         self.passed.clear()
         self.counted.clear()
 
@@ -131,12 +136,15 @@ class _Trail:
 
     def _pass(self, result: Validation) -> None:
         if result.judgement is Judgement.HEALTHY:
-            self.passed.update(dict.fromkeys(result.benchmarks, result.at))
-            self.counted.update(dict.fromkeys(self.strength.counted_benchmarks(result), result.at))
+            if result.since > self.void:
+                counted = self.strength.counted_benchmarks(result)
+                self.passed.update(dict.fromkeys(result.benchmarks, result.at))
+                self.counted.update(dict.fromkeys(counted, result.at))
             self.found_by = [
                 (defect, name)
                 for defect, name in self.found_by
                 if name not in result.benchmarks
+                or self.bad_at[id(defect)] >= result.since
                 or not self.strength.is_enough(result.campaign, defect.campaign, name)
             ]
             kept = [id(defect) for defect, _ in self.found_by]
@@ -148,6 +156,8 @@ class _Trail:
         self.debts = left
 
     def _answers(self, result: Validation, debt: Unanswered, name: str) -> bool:
+        if debt.since >= result.since:
+            return False
         if name in result.inapplicable:
             return True
         is_passed = result.judgement is Judgement.HEALTHY and name in result.benchmarks

@@ -29,10 +29,13 @@ ABSENT = Judgement.NOT_APPLICABLE
 BOTH = ("disk", "gemm")
 
 
-def verdict_of(at, judgement=HEALTHY, *, node="n1", ran=BOTH, campaign="c", owes=(), absent=()):
+def verdict_of(
+    at, judgement=HEALTHY, *, node="n1", ran=BOTH, campaign="c", owes=(), absent=(), began=None
+):
     return Validation(
         node=node,
         at=at,
+        began=began,
         judgement=judgement,
         code="X",
         benchmarks=ran,
@@ -92,6 +95,20 @@ def test_a_node_is_not_proven_from_an_event_on_until_it_passes(event):
     told = EventRecord(id="1", at=4.0, event=event)
     assert stand(verdict_of(3), told).judgement("n1") is Judgement.UNKNOWN
     assert stand(verdict_of(3), told, verdict_of(5)).passed == {"n1": dict.fromkeys(BOTH, 5)}
+
+
+@pytest.mark.parametrize("began", [2.0, 4.0])
+@pytest.mark.parametrize("node", ["in an incident", "upgraded", "defective", "unanswered"])
+def test_a_campaign_proves_nothing_against_events_after_it_began(node, began):
+    """It may have measured the node before: it took hours, or was resumed after days."""
+    happened = {
+        "in an incident": incident(3.0, 3.0),
+        "upgraded": upgraded(3.0),
+        "defective": verdict_of(3, DEFECTIVE, campaign="bad"),
+        "unanswered": verdict_of(3, UNKNOWN, ran=(), owes=("gemm",), campaign="lost"),
+    }[node]
+    known = stand(verdict_of(1), happened, verdict_of(5, began=began))
+    assert (known.judgement("n1") is HEALTHY) is (began > 3.0)
 
 
 def test_a_pass_from_the_future_counts_for_nothing_and_a_defect_from_there_does():
@@ -207,6 +224,7 @@ def histories(draw):
             case "pass":
                 judged = draw(st.sampled_from([HEALTHY, HEALTHY, HEALTHY, ABSENT]))
                 more = {"ran": draw(ran), "absent": draw(ran), "campaign": f"c{number}"}
+                more["began"] = draw(st.sampled_from([None, at, at - 1.0, at - 4.0]))
                 records.append(verdict_of(at, judged, node=node, **more))
             case "unknown":
                 owes, what = draw(ran), draw(ran)
@@ -269,13 +287,13 @@ def may_go(node, records, findings, levels):
         return False
     shaken = [min(record.at, NOW) for record in mine if isinstance(record, EventRecord)]
     shaken += [min(fail.at, NOW) for fail in fails] + [end for _, end in stretches]
-    proven = any(result.benchmarks and result.at > max(shaken, default=-1) for result in passes)
+    proven = any(result.benchmarks and result.since > max(shaken, default=-1) for result in passes)
     return proven and all(is_disproved(fail, passes, findings, levels) for fail in fails)
 
 
 def is_owed(result, answers, levels):
     """Check whether anything that it left unanswered was neither passed later nor did not apply."""
-    later = [answer for answer in answers if answer.at > min(result.at, NOW)]
+    later = [answer for answer in answers if answer.since > min(result.at, NOW)]
     answered = {name for answer in later for name in answer.inapplicable}
     passes = [answer for answer in later if answer.judgement is HEALTHY]
     answered |= passed_by(passes, levels, result)
@@ -288,7 +306,7 @@ def is_about(record, node):
 
 def is_disproved(fail, passes, findings, levels):
     owed = findings.get((fail.campaign, fail.node)) or fail.benchmarks
-    later = [result for result in passes if result.at > min(fail.at, NOW)]
+    later = [result for result in passes if result.since > min(fail.at, NOW)]
     return passed_by(later, levels, fail) >= set(owed)
 
 

@@ -104,7 +104,7 @@ def carry_out(
             plan=run,
             policy=Policy(),
             executor="local",
-            created_at=0.0,
+            created_at=day * DAY_S,
         )
     )
     every = [step for phase in range(len(run.phases)) for step in planning.steps(run, phase, NODES)]

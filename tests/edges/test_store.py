@@ -798,7 +798,12 @@ def test_validations_are_the_conclusions_of_finished_campaigns(
     history.campaigns.begin(campaign("unfinished"))
     history.executions.record("unfinished", measured)
     first = Validation(
-        node="n1", at=5.0, judgement=Judgement.DEFECTIVE, code="GEMM.TFLOPS", campaign="first"
+        node="n1",
+        at=5.0,
+        judgement=Judgement.DEFECTIVE,
+        code="GEMM.TFLOPS",
+        campaign="first",
+        began=1.0,
     )
     second = replace(
         first,

@@ -1,9 +1,10 @@
 """The state of nodes according to the history: which passes still count, which nodes are out of
 service, and which owe an answer; and which paths between them are bad.
 
-A pass counts as long as nothing happened to its node since: no incident, no repair, no defect, no
-event that presumes one. It proves nothing while an incident or a repair is under way, and a result
-dated in the future proves nothing before that time.
+A pass counts as long as nothing happened to its node since its campaign began: no incident, no
+repair, no defect, no event that presumes one. A campaign of hours, or one that was resumed after
+days, may have measured the node before that. A pass proves nothing while an incident or a repair is
+under way, and a result dated in the future proves nothing before that time.
 
 A benchmark that a node left unanswered in a campaign (`core.judge.unanswered` defines this) is owed
 until the node passes it in a later campaign that demands no less, or the program reports that it
@@ -218,11 +219,11 @@ def standing(
         trail = trails[result.node]
         match kind:
             case _Kind.FAILED:
-                trail.fail(result, findings)
+                trail.fail(replace(result, at=at), findings)
             case _Kind.OWED:
                 trail.owe(at, result)
             case _Kind.PASSED if not is_out:
-                trail.succeed(result, counts=at > cleared.get(result.node, -math.inf))
+                trail.succeed(result, counts=result.since > cleared.get(result.node, -math.inf))
     still = outs.still
     return Standing(
         passed={node: trail.passed for node, trail in trails.items() if trail.passed},
@@ -362,15 +363,17 @@ class _Trail:
             self.counted.pop(name, None)
 
     def succeed(self, result: Validation, *, counts: bool) -> None:
-        """Add a pass. Even if it does not count (`counts`), it disproves older defects and answers
-        debts."""
+        """Add a pass. Even if it does not count (`counts`), it disproves defects and answers debts
+        from before its campaign."""
         passed = result.benchmarks if result.judgement is Judgement.HEALTHY else ()
         if self.defects and result.judgement is Judgement.HEALTHY:
             for defect, found_by in self.defects:
-                for name in found_by.keys() & set(passed):
+                for name in found_by.keys() & set(passed) if defect.at < result.since else ():
                     self._shorten(found_by, name, result.campaign, defect.campaign, name)
             self.defects = [(defect, left) for defect, left in self.defects if left]
         for campaign, name in list(self.owed):
+            if self.owed_since[campaign] >= result.since:
+                continue
             if name in passed:
                 self._shorten(self.owed_passes, (campaign, name), result.campaign, campaign, name)
             if name in result.inapplicable or (campaign, name) not in self.owed_passes:

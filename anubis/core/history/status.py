@@ -82,6 +82,12 @@ class Validation:
     campaign: str = ""
     inapplicable: tuple[str, ...] = ()  # those that reported that they do not apply to it
     owes: tuple[str, ...] = ()  # those that it was asked and did not answer
+    began: float | None = None  # its campaign; None: at the same time
+
+    @property
+    def since(self) -> float:
+        """Time from which on it measured: it says nothing of what happened later."""
+        return self.at if self.began is None else min(self.began, self.at)
 
     @property
     def outcome(self) -> str:
