@@ -15,7 +15,7 @@ from anubis.cli import diagnose, main
 from anubis.config import configs
 from anubis.core.errors import ConfigError
 from anubis.core.keep.messages import KeeperMessage, Topic
-from anubis.operations.caller import NOBODY
+from anubis.operations.caller import NO_CALLER
 from anubis.operations.diagnose import DiagnosisRequest
 from anubis.operations.notify import deliver
 from anubis.operations.owners import orchestrator_of, owner_name
@@ -184,7 +184,7 @@ def test_a_notifier_is_one_file(tmp_path, monkeypatch):
         part = history.cluster("mine")
         part.messages.post([message, replace(message, key="2", topic=Topic.SUSPECT)])
         for _ in range(2):
-            deliver(part, ours, NOBODY)
+            deliver(part, ours, NO_CALLER)
     assert book.read_text() == "n1 is out\n"
     with pytest.raises(ConfigError, match="webhook"):
         configs.notifier(str(settings))

@@ -19,7 +19,7 @@ from anubis.core.judge.tuning import tune as search
 from anubis.core.judge.units import Units, latest_executions, units
 from anubis.core.records import BenchmarkSpec, Campaign, CriterionKey, ParameterValue, Result, Suite
 from anubis.core.text import escape_line
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.history import finished_campaign
 from anubis.operations.requests import TuneRequest
 from anubis.operations.yaml_edits import retune, snippet
@@ -131,7 +131,7 @@ class Tuning:
     rows: tuple[TuningRow, ...]
 
 
-def tune(request: TuneRequest, caller: Caller = NOBODY) -> Tuning:
+def tune(request: TuneRequest, caller: Caller = NO_CALLER) -> Tuning:
     """Tune from the samples of a campaign, by default the latest, measured with many steps."""
     with caller.history() as history:
         source = finished_campaign(history, request.campaign)

@@ -1,7 +1,7 @@
 """The caller of an operation: receives remarks and progress, and may stop it.
 
 An operation prints nothing and exits nothing. The command line, a service and a notebook each pass
-a caller of their own. `NOBODY` ignores everything and never stops an operation.
+a caller of their own. `NO_CALLER` ignores everything and never stops an operation.
 """
 
 from __future__ import annotations
@@ -123,4 +123,4 @@ class Caller:
         return False
 
 
-NOBODY = Caller()
+NO_CALLER = Caller()

@@ -38,7 +38,7 @@ from anubis.core.records import (
     sets_taught_by,
 )
 from anubis.operations import campaign_files
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.campaign_files import Brief, Setting
 from anubis.operations.clusters import enter, identify, time_in
 from anubis.operations.executors import executor_of
@@ -109,7 +109,7 @@ class PlannedCampaign:
         return untested_by_reason(self.coverage, placed) if self.coverage else {}
 
 
-def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedCampaign:
+def plan_campaign(request: CampaignRequest, caller: Caller = NO_CALLER) -> PlannedCampaign:
     """Plan a campaign: nodes are looked up, but nothing runs on them."""
     brief = campaign_files.read_request(request, caller)
     if request.nodes is None and is_brought_up(brief.setting.cluster):
@@ -170,7 +170,7 @@ def _search_sentence(plan: Plan) -> str:
     )
 
 
-def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignResult:
+def run_campaign(request: CampaignRequest, caller: Caller = NO_CALLER) -> CampaignResult:
     """Run a campaign. Every result is kept as soon as it arrives; learned criteria are written."""
     with carried_out(request, caller) as result:
         return result
@@ -244,7 +244,7 @@ def _others_work(
 
 
 def resume_campaign(
-    kind: CampaignKind, name: str | None = None, caller: Caller = NOBODY
+    kind: CampaignKind, name: str | None = None, caller: Caller = NO_CALLER
 ) -> CampaignResult:
     """Resume the named campaign, or the latest interrupted one of this kind; run only what is
     left."""

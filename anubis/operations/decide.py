@@ -33,7 +33,7 @@ from anubis.core.records import (
 )
 from anubis.core.select.decision import Decision
 from anubis.core.select.selection import Budget
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import (
     enter,
     find,
@@ -76,7 +76,7 @@ class Repertoire:
         return [demand.workload for demand in self.demands]
 
 
-def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> Decision:
+def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NO_CALLER) -> Decision:
     """Decide which tests an event is worth. Nothing runs, and no node is contacted. If nodes were
     added or upgraded or had an incident, that is kept: later decisions presume a defect on them
     until they pass."""

@@ -24,7 +24,7 @@ from anubis.core.errors import ConfigError, EvidenceError, UsageError, did_you_m
 from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.watch.findings import Look
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import drop_strangers, resolve, time_in
 from anubis.operations.job_surroundings import surroundings
 from anubis.operations.keeping_policy import kept_policy
@@ -45,7 +45,7 @@ SOURCE = "diagnosis"  # of its suspicions
 
 def diagnose_job(
     request: DiagnosisRequest,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
     *,
     past: Sequence[PastDiagnosis] = (),
     votes: Sequence[NodeSettings] = (),
@@ -86,7 +86,7 @@ def diagnose_job(
 
 
 def diagnose_and_tell(
-    request: DiagnosisRequest, caller: Caller = NOBODY
+    request: DiagnosisRequest, caller: Caller = NO_CALLER
 ) -> tuple[DiagnosisView, tuple[str, ...]]:
     """Diagnose with the advice of earlier diagnoses, keep the diagnosis, and report new suspects to
     the keeper. Return the diagnosis and those suspects."""
@@ -290,7 +290,7 @@ def _look(path: Path) -> Look:
     return view.look
 
 
-def keep_look(place: Path, kept_in: Path, caller: Caller = NOBODY) -> Path:
+def keep_look(place: Path, kept_in: Path, caller: Caller = NO_CALLER) -> Path:
     """Write what this machine's ranks report, for a diagnosis of all machines of their job."""
     from anubis.readers.jobs.live_trace import write_live
 

@@ -20,7 +20,7 @@ from anubis.core.errors import AnubisError
 from anubis.core.history.events import EventRecord
 from anubis.core.history.status import Job
 from anubis.core.keep.suspicions import hit_rates, open_suspicion
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.diagnose import SOURCE, diagnose_and_tell, kept_of
 from anubis.operations.keep import Keeping, enter_if_answered
@@ -47,7 +47,7 @@ class _Patient:
 
 
 def diagnose_due(
-    keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[], object] | None = None
+    keeping: Keeping, caller: Caller = NO_CALLER, drive: Callable[[], object] | None = None
 ) -> tuple[DiagnosedJob, ...]:
     """Diagnose jobs that ended lately or stand still, unless another process is doing it; return
     all diagnoses of the last day. `drive` starts this function elsewhere, without `drive`."""
@@ -150,7 +150,7 @@ def _diagnose(patient: _Patient, policy: str, part: ClusterHistory, caller: Call
 # --- what was diagnosed -------------------------------------------------------------------------
 
 
-def last_diagnoses(caller: Caller = NOBODY) -> list[DiagnosedCluster]:
+def last_diagnoses(caller: Caller = NO_CALLER) -> list[DiagnosedCluster]:
     """Diagnoses of each cluster, as far back as their details are kept."""
     with caller.history() as history:
         return [_last_diagnoses(part, time_in(part, caller).now) for part in history.every()]
@@ -169,7 +169,7 @@ def _last_diagnoses(part: ClusterHistory, now: float) -> DiagnosedCluster:
 
 
 def kept_diagnosis(
-    cluster: str, job: str, at: float, caller: Caller = NOBODY
+    cluster: str, job: str, at: float, caller: Caller = NO_CALLER
 ) -> tuple[DiagnosedJob, DiagnosisDetails] | None:
     """A kept diagnosis with the outcomes for its suspects; None if it is not kept."""
     with caller.history() as history:

@@ -17,7 +17,7 @@ from typing import Any
 
 from anubis.config import configs
 from anubis.core.errors import ExecutorError, UsageError
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.executors import ways_to
 from anubis.operations.owners import others_work, shown_nodes
 from anubis.reach.executors import ray_node
@@ -80,7 +80,7 @@ class NodeFacts:
 
 
 def examine_nodes(
-    cluster: str, nodes: Sequence[str] | None = None, caller: Caller = NOBODY
+    cluster: str, nodes: Sequence[str] | None = None, caller: Caller = NO_CALLER
 ) -> tuple[NodeCheck, ...]:
     """Check each node, reached in the way in which Ray would be started on it."""
     file = configs.cluster(cluster)

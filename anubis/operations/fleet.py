@@ -33,7 +33,7 @@ from anubis.core.keep.objections import Objections
 from anubis.core.keep.periodic_tasks import PeriodicTask, next_due
 from anubis.core.records import Ended, Judgement
 from anubis.core.watch.rounds import KeptLook
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.diagnose_due import undiagnosed_since
 from anubis.operations.history import MOST_CAMPAIGNS
@@ -102,7 +102,7 @@ class ClusterGlance:
 
 
 def standings(
-    names: Collection[str] | None = None, *, cluster: str | None = None, caller: Caller = NOBODY
+    names: Collection[str] | None = None, *, cluster: str | None = None, caller: Caller = NO_CALLER
 ) -> list[NodeGlance]:
     """Glances at these nodes, or at all; in one cluster, or in all."""
     with caller.history() as history:
@@ -273,7 +273,7 @@ def campaigns_at_a_glance(
     *,
     cluster: str | None = None,
     before: Sequence[CampaignGlance] = (),
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
 ) -> list[CampaignGlance]:
     """The latest campaigns, the newest first; of one cluster, or of all. `before`: earlier glances;
     those of finished campaigns are used again."""
@@ -293,13 +293,13 @@ def campaigns_at_a_glance(
     ]
 
 
-def campaign_at_a_glance(campaign: str, caller: Caller = NOBODY) -> CampaignGlance:
+def campaign_at_a_glance(campaign: str, caller: Caller = NO_CALLER) -> CampaignGlance:
     with caller.history() as history:
         row = history.campaigns.glance(campaign)
         return _glance(row, history.executions.count_ends([campaign])[campaign])
 
 
-def steps_planned(campaign: str, caller: Caller = NOBODY) -> int:
+def steps_planned(campaign: str, caller: Caller = NO_CALLER) -> int:
     """Approximate number of executions in the plan; those that follow from results are not
     counted."""
     with caller.history() as history:

@@ -14,7 +14,7 @@ from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Debts, Standing, tell_debts
 from anubis.core.records import Judgement, SelectionPolicy
 from anubis.core.select.decision import Decision
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
     USUAL,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def gate(
     request: GateRequest,
     terms: Terms = USUAL,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
     *,
     is_kept: bool = True,
     file: str = "",

@@ -27,7 +27,7 @@ from anubis.core.judge.pooling import CampaignEvidence, join
 from anubis.core.records import Assessment, Campaign, ClusterIdentity, CriteriaSet, Execution
 from anubis.core.select.decision import Decision
 from anubis.lab.simulation.reckoning import Reckoning, reckon
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.campaign_files import Setting, read_setting
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.keeping_policy import acting_process
@@ -161,7 +161,7 @@ def resume_hint(campaign: Campaign) -> str:
 
 
 def recall(
-    campaign: str | None = None, *, without_damaged: bool = False, caller: Caller = NOBODY
+    campaign: str | None = None, *, without_damaged: bool = False, caller: Caller = NO_CALLER
 ) -> CampaignView:
     """A campaign with the verdict of its end; damaged records are refused, or are unknown."""
     with caller.history() as history:
@@ -175,25 +175,25 @@ def recall(
     )
 
 
-def campaigns(last: int = 50, caller: Caller = NOBODY) -> list[CampaignRow]:
+def campaigns(last: int = 50, caller: Caller = NO_CALLER) -> list[CampaignRow]:
     """The latest campaigns, the newest first."""
     with caller.history() as history:
         return history.campaigns.newest(limit=last)
 
 
-def clusters(caller: Caller = NOBODY) -> list[str]:
+def clusters(caller: Caller = NO_CALLER) -> list[str]:
     """Clusters that the history knows, in the order in which they were entered."""
     with caller.history() as history:
         return history.clusters.names()
 
 
-def known_nodes(cluster: str | None = None, caller: Caller = NOBODY) -> list[str]:
+def known_nodes(cluster: str | None = None, caller: Caller = NO_CALLER) -> list[str]:
     """Names of the nodes that the history knows of a cluster, or of the only one."""
     with caller.history() as history:
         return look_up(history, cluster).node_names.all()
 
 
-def rename_cluster(old: str, new: str, caller: Caller = NOBODY) -> None:
+def rename_cluster(old: str, new: str, caller: Caller = NO_CALLER) -> None:
     """Rename a cluster in the history, with all that is known of its nodes, and its risk model."""
     try:
         ClusterIdentity(name=new)
@@ -206,7 +206,7 @@ def rename_cluster(old: str, new: str, caller: Caller = NOBODY) -> None:
 
 
 def forget_cluster(
-    name: str, *, with_campaigns: bool = False, caller: Caller = NOBODY
+    name: str, *, with_campaigns: bool = False, caller: Caller = NO_CALLER
 ) -> ForgottenCluster:
     """Remove a cluster made by mistake, with the reports on its nodes and its risk model."""
     with caller.history() as history:
@@ -226,7 +226,7 @@ def forget_cluster(
 
 
 def decisions(
-    last: int = 5, *, cluster: str | None = None, caller: Caller = NOBODY
+    last: int = 5, *, cluster: str | None = None, caller: Caller = NO_CALLER
 ) -> list[Decision]:
     """Decisions of gate, sweep and select, the newest first; of one cluster, or of all."""
     with caller.history() as history:
@@ -239,7 +239,7 @@ def timeline(
     last: int = 50,
     *,
     cluster: str | None = None,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
 ) -> list[Happening]:
     """Incidents, repairs, validations, events, decisions, actions of the keeper and present holds
     of these nodes, or of all, in the order of time; of one cluster, or of all."""
@@ -268,7 +268,7 @@ def _happenings(
     yield from map(told.action_happening, history.keeping.actions_about(nodes, MOST_ACTIONS))
 
 
-def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> list[TrackRecord]:
+def track_records(*, cluster: str | None = None, caller: Caller = NO_CALLER) -> list[TrackRecord]:
     """Records of benchmarks: the share that each found of all known defects, and how well it
     repeats; in one cluster, or in all."""
     with caller.history() as history:
@@ -283,31 +283,31 @@ def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> lis
         return records_of(defects, measured, islice(criteria, MOST_SEARCHED))
 
 
-def check_history(caller: Caller = NOBODY) -> Soundness:
+def check_history(caller: Caller = NO_CALLER) -> Soundness:
     """Check that the history is still what was written into it."""
     with caller.history() as history:
         return history.examine(caller.doing)
 
 
-def imports(caller: Caller = NOBODY) -> list[Import]:
+def imports(caller: Caller = NO_CALLER) -> list[Import]:
     """Files that were imported, the newest first."""
     with caller.history() as history:
         return history.imports.newest()
 
 
-def forget_import(number: int, caller: Caller = NOBODY) -> Forgotten:
+def forget_import(number: int, caller: Caller = NO_CALLER) -> Forgotten:
     """Remove what this import was the first to report, or the campaign that it became."""
     with caller.history() as history:
         return history.imports.forget(number)
 
 
-def drift_at_a_glance(caller: Caller = NOBODY) -> list[ClusterDrift]:
+def drift_at_a_glance(caller: Caller = NO_CALLER) -> list[ClusterDrift]:
     """Drift of all nodes together, by cluster."""
     with caller.history() as history:
         return [drift_of_cluster(part, caller) for part in history.every()]
 
 
-def drift_of_node(cluster: str, node: str, caller: Caller = NOBODY) -> ClusterDrift:
+def drift_of_node(cluster: str, node: str, caller: Caller = NO_CALLER) -> ClusterDrift:
     with caller.history() as history:
         return drift_of_cluster(look_up(history, cluster), caller, node)
 

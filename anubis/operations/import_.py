@@ -22,7 +22,7 @@ from anubis.core.records import (
     Plan,
     Policy,
 )
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import (
     enter,
     find_for_import,
@@ -85,7 +85,7 @@ class ImportedNodes:
     untold: tuple[str, ...]  # nodes that the history knows and the table does not name
 
 
-def import_csv(request: CsvImport, caller: Caller = NOBODY) -> ImportedResults:
+def import_csv(request: CsvImport, caller: Caller = NO_CALLER) -> ImportedResults:
     """Import a table of measurements as a finished campaign, judged by criteria learned from
     itself.
 
@@ -112,7 +112,7 @@ def import_csv(request: CsvImport, caller: Caller = NOBODY) -> ImportedResults:
     return ImportedResults(campaign=campaign, kept=kept, values=table.samples.size)
 
 
-def import_superbench(request: SuperbenchImport, caller: Caller = NOBODY) -> ImportedResults:
+def import_superbench(request: SuperbenchImport, caller: Caller = NO_CALLER) -> ImportedResults:
     """Import a results-summary.jsonl as a finished campaign, judged by criteria learned from
     itself."""
     if not request.sku.strip():
@@ -131,7 +131,7 @@ def import_superbench(request: SuperbenchImport, caller: Caller = NOBODY) -> Imp
 
 
 def import_superbench_baseline(
-    request: BaselineImport, caller: Caller = NOBODY
+    request: BaselineImport, caller: Caller = NO_CALLER
 ) -> ImportedBaseline:
     """Read a baseline.json as criteria: means of so many units, without their spread."""
     if not request.sku.strip():
@@ -148,7 +148,7 @@ def import_superbench_baseline(
     return ImportedBaseline(criteria=criteria, left_out=tuple(left_out))
 
 
-def import_incidents(request: IncidentImport, caller: Caller = NOBODY) -> ImportedIncidents:
+def import_incidents(request: IncidentImport, caller: Caller = NO_CALLER) -> ImportedIncidents:
     """Import a table or a list of events; `nodes` are all that were watched. Without these, a
     cluster that has nodes gets no others by it: incidents of unknown nodes are ignored. A table in
     which no node failed tells how long each was watched."""
@@ -180,7 +180,7 @@ def report_incidents(
     *,
     mapping: str = "plain",
     cluster: str | None = None,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
 ) -> ImportedIncidents:
     """Keep incidents that a monitor reports as they happen: records in JSON, as in a file. They do
     not say how long nodes were watched. Reports on nodes that the cluster does not have are
@@ -230,7 +230,7 @@ def _is_long(watch: Watch) -> bool:
     return watch.until is None or watch.until > watch.since
 
 
-def import_nodes(request: NodeImport, caller: Caller = NOBODY) -> ImportedNodes:
+def import_nodes(request: NodeImport, caller: Caller = NO_CALLER) -> ImportedNodes:
     """Import where nodes are and what they are: rack, cage, sku, time of installation."""
     try:
         mapping = NodeMapping.of(request.columns, request.times, request.zone)

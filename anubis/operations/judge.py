@@ -33,7 +33,7 @@ from anubis.core.records import (
     Policy,
     sets_taught_by,
 )
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.history import (
     campaigns_since,
     finished_campaign,
@@ -50,7 +50,7 @@ from anubis.store.history import History
 from anubis.text.files import put_in_place
 
 
-def judge(request: JudgeRequest, caller: Caller = NOBODY) -> CampaignView:
+def judge(request: JudgeRequest, caller: Caller = NO_CALLER) -> CampaignView:
     """Judge a campaign again by a file or a folder of criteria, by default those used before.
 
     With `since`, all finished campaigns of the same suite that began from then on until this one
@@ -114,7 +114,7 @@ class CriteriaComparison:
 
 
 def compare_criteria(
-    before: Path, after: Path, *, campaign: str | None = None, caller: Caller = NOBODY
+    before: Path, after: Path, *, campaign: str | None = None, caller: Caller = NO_CALLER
 ) -> CriteriaComparison:
     """Compare files or folders of criteria, with the verdicts of the campaign, or of the latest."""
     before, after = before.expanduser(), after.expanduser()
@@ -139,7 +139,7 @@ def compare_sets(
     after: tuple[CriteriaSet, ...],
     *,
     campaign: str | None = None,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
 ) -> CriteriaComparison:
     """Compare criteria that are not in files yet, with the verdicts of the campaign, or of the
     latest of their suites."""
@@ -234,7 +234,7 @@ def adopt_alphas(
     *,
     metrics: Sequence[str] = (),
     campaign: str | None = None,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
 ) -> Adoption:
     """Put what the criteria propose for these metrics (`gemm tflops*`; none: all) into the policy.
 

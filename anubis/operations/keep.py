@@ -66,7 +66,7 @@ from anubis.core.keep.reasons import reason
 from anubis.core.keep.suspicions import nodes_suspected
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import enter, find, look_up, resolve, time_in
 from anubis.operations.decide import Repertoire, decide, past_of, read_repertoire, weigh
 from anubis.operations.keeping_policy import (
@@ -143,7 +143,7 @@ class Keeping:
 
 
 def keep(
-    keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[int], bool] | None = None
+    keeping: Keeping, caller: Caller = NO_CALLER, drive: Callable[[int], bool] | None = None
 ) -> KeptFleet:
     """Take turns until nothing more is to be sent.
 
@@ -203,7 +203,7 @@ def _telling_people(
     deliver(part, notifier, caller)
 
 
-def carry_out_test(keeping: Keeping, id: int, caller: Caller = NOBODY) -> bool:
+def carry_out_test(keeping: Keeping, id: int, caller: Caller = NO_CALLER) -> bool:
     """Carry out the test of this action, or go on with it if its driver died. Return False if
     nothing is to be done, or another process does it."""
     with caller.history() as history:
@@ -229,7 +229,7 @@ def look(part: ClusterHistory, since: float, time: Time) -> KeptFleet:
 def approve(
     keeping: Keeping,
     ids: Collection[int],
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
     drive: Callable[[int], bool] | None = None,
 ) -> KeptFleet:
     """Approve proposals: all of them, or none. `drive`: as in `keep`."""
@@ -240,10 +240,10 @@ def approve(
             _Hand(keeping, history, part, caller).abide(turn, time.now)
             keeper = turn.keeper(keeping.policy)
             is_left_to_others = bool(keeping.acting) and keeping.policy.acts_on_nodes
-            nobody_owns = keeping.orchestrator is None and not is_left_to_others
+            has_no_owner = keeping.orchestrator is None and not is_left_to_others
             for id in dict.fromkeys(ids):
                 action = turn.action(id)
-                if nobody_owns and isinstance(action.command, Cordon | Release):
+                if has_no_owner and isinstance(action.command, Cordon | Release):
                     raise UsageError(
                         f"action {id} cannot be done: the cluster has no orchestrator; name one"
                         f" in its file"
@@ -256,7 +256,7 @@ def approve(
     return keep(keeping, caller, drive)
 
 
-def close_breakers(keeping: Keeping, scopes: Collection[str], caller: Caller = NOBODY) -> None:
+def close_breakers(keeping: Keeping, scopes: Collection[str], caller: Caller = NO_CALLER) -> None:
     """Order all of these breakers closed, or none; the next turn carries it out."""
     with caller.history() as history:
         part, _ = find(history, keeping.cluster, caller)
@@ -291,7 +291,7 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
     turn.keep(further, at)
 
 
-def keeping_of(request: KeepRequest, caller: Caller = NOBODY) -> Keeping:
+def keeping_of(request: KeepRequest, caller: Caller = NO_CALLER) -> Keeping:
     """Read a cluster's keeping from the named files. Without a policy the cluster is kept by its
     own: that of its file, or else the last one."""
     described = file_of(request.cluster)
@@ -316,7 +316,7 @@ def actions(
     *,
     only_open: bool = True,
     cluster: str | None = None,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
 ) -> list[LifeAction]:
     """Actions, the newest first; those that are open, or all."""
     with caller.history() as history:

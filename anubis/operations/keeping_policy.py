@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from anubis.config import configs
 from anubis.core.errors import ConfigError, StoreError, UsageError
 from anubis.core.keep.keeping_policy import KeepingPolicy
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import THIS_MACHINE, find, look_up
 from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
@@ -101,7 +101,7 @@ def acting_process(
     return next((name for name in holders if name and name not in own_names), "")
 
 
-def keeper_of(cluster: str | None = None, caller: Caller = NOBODY) -> str:
+def keeper_of(cluster: str | None = None, caller: Caller = NO_CALLER) -> str:
     """Name of the process that takes a cluster's turns by itself: a service, or `anubis keep
     --every`; empty if none does."""
     with caller.history() as history:
@@ -115,7 +115,7 @@ def kept_policy(part: ClusterHistory) -> KeepingPolicy:
     return kept.policy if kept else configs.keeping(DEFAULT)
 
 
-def going_on(cluster: str | None, caller: Caller = NOBODY) -> Callable[[], None]:
+def going_on(cluster: str | None, caller: Caller = NO_CALLER) -> Callable[[], None]:
     """Make a function that a process calls before each of its turns. As long as the process lives,
     others know by its lock who keeps the cluster; of several processes the first is known."""
     history = caller.history()

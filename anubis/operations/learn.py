@@ -22,7 +22,7 @@ from anubis.core.judge.pooling import CampaignEvidence
 from anubis.core.judge.units import Units, latest_executions, relevant_units, units
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.core.records import Campaign, CriteriaSet, Workload
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.decide import read_repertoire
 from anubis.operations.history import (
     MOST_CAMPAIGNS,
@@ -40,7 +40,7 @@ from anubis.text import hostlist, places
 from anubis.text.wording import moment, quantity
 
 
-def learn(request: LearnRequest, caller: Caller = NOBODY) -> tuple[CriteriaSet, ...]:
+def learn(request: LearnRequest, caller: Caller = NO_CALLER) -> tuple[CriteriaSet, ...]:
     """Learn a set of criteria for each sku. With `since`, pool all finished campaigns of the same
     cluster and suite that began from then on until this one. Damaged records are refused, or left
     out."""

@@ -14,7 +14,7 @@ from anubis.core.history.status import Validation
 from anubis.core.network.posterior import FaultPrior
 from anubis.core.network.recency import Crossing, links_by_tier, open_suspicions, pairs_by_hops
 from anubis.core.records import Campaign, Judgement, PartVerdict
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.history import MOST_CAMPAIGNS
 from anubis.operations.selector import LOOKED_BACK_S
@@ -28,7 +28,7 @@ MERGED = 3  # the newest of those that crossed a fabric
 SHORT = FaultPrior().limit
 
 
-def links_at_a_glance(caller: Caller = NOBODY) -> list[BetweenNodes]:
+def links_at_a_glance(caller: Caller = NO_CALLER) -> list[BetweenNodes]:
     """Links, pairs and suspected parts of each cluster."""
     with caller.history() as history:
         rows = [row for row in history.campaigns.newest(MOST_CAMPAIGNS) if row.finished_at]

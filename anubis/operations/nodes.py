@@ -10,7 +10,7 @@ from anubis.core.history.maintenance import open_windows
 from anubis.core.history.status import jobs_on_nodes
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.records import Judgement
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import THIS_MACHINE, name_in_history, refusal_of, time_in
 from anubis.operations.owners import orchestrator_of, windows_seen
 from anubis.operations.selector import Past, read_past
@@ -22,7 +22,7 @@ from anubis.text.hostlist import shorten
 
 
 def nodes(
-    names: Sequence[str] | None = None, *, cluster: str | None = None, caller: Caller = NOBODY
+    names: Sequence[str] | None = None, *, cluster: str | None = None, caller: Caller = NO_CALLER
 ) -> list[NodeView]:
     """These nodes, or all that the orchestrator has; without one, all that the history knows."""
     with caller.history() as history:

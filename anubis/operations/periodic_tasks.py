@@ -21,7 +21,7 @@ from anubis.core.keep.periodic_tasks import (
     due_now,
     next_due,
 )
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.keep import Keeping, enter_if_answered
 from anubis.operations.learn import renew_criteria
@@ -40,7 +40,7 @@ WORK: Mapping[PeriodicTask, Callable[[PeriodicTaskRun], PeriodicTaskRecord | Non
 
 
 def do_periodic_tasks(
-    keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[], object] | None = None
+    keeping: Keeping, caller: Caller = NO_CALLER, drive: Callable[[], object] | None = None
 ) -> list[PeriodicTaskState]:
     """Do what is due now, and what a person agreed to, unless another process is doing it.
 

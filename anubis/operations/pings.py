@@ -30,7 +30,7 @@ from anubis.core.network.ping_results import (
     judge_pings,
 )
 from anubis.core.records import Judgement
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import cluster_file
 from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.operations.requests import LookRequest
@@ -71,7 +71,7 @@ class JudgedPings:
         yield from silences(self.silent, self.agents)
 
 
-def look_at_pings(request: LookRequest, caller: Caller = NOBODY) -> JudgedPings:
+def look_at_pings(request: LookRequest, caller: Caller = NO_CALLER) -> JudgedPings:
     """Ask the agents of a cluster once, by hand."""
     if request.cluster is None:
         raise UsageError("--pings is about the agents of a cluster: name it by --cluster")

@@ -29,7 +29,7 @@ from anubis.models.risk.forecast import HOURS, Forecast
 from anubis.models.risk.risk_files import ModelProvenance, Trained
 from anubis.models.risk.risk_model import RiskModel, forecast
 from anubis.models.risk.splits import draw_nodes, split_by_name
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.decide import Repertoire, read_repertoire
 from anubis.operations.names import new_name
@@ -81,7 +81,7 @@ class NodeRisks:
         return self.statuses.nodes
 
 
-def train_risk(request: TrainRiskRequest, caller: Caller = NOBODY) -> LearnedRisk:
+def train_risk(request: TrainRiskRequest, caller: Caller = NO_CALLER) -> LearnedRisk:
     """Train the model of that name, or the one that wins by node and by time, and write its
     file."""
     cluster, logbook, at = _logbook(request.cluster, caller)
@@ -94,7 +94,7 @@ def train_risk(request: TrainRiskRequest, caller: Caller = NOBODY) -> LearnedRis
     return LearnedRisk(cluster=cluster, model=trained, provenance=provenance, file=path)
 
 
-def evaluate_risk(request: EvaluateRiskRequest, caller: Caller = NOBODY) -> ComparedRisk:
+def evaluate_risk(request: EvaluateRiskRequest, caller: Caller = NO_CALLER) -> ComparedRisk:
     """Compare the models; nodes in `ask` are kept out of training."""
     cluster, logbook, at = _logbook(request.cluster, caller)
     _tell_of_gaps(logbook, caller)
@@ -115,7 +115,7 @@ def evaluate_risk(request: EvaluateRiskRequest, caller: Caller = NOBODY) -> Comp
     return ComparedRisk(cluster=cluster, evaluation=compared, choice=choice)
 
 
-def foresee(request: RiskRequest, caller: Caller = NOBODY) -> NodeRisks:
+def foresee(request: RiskRequest, caller: Caller = NO_CALLER) -> NodeRisks:
     """Forecast of the trained model for these nodes as they are now. A silence that is not taken
     for health lowers no risk, as in a decision by the default policy."""
     policy, nodes = configs.policy("default").selection, request.nodes
@@ -186,7 +186,7 @@ def risk_at_a_glance(
     suite: str = "quick",
     policy: str = "default",
     benchmarks: Sequence[Path] = (),
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
 ) -> list[RiskGlance]:
     """Risks of each cluster, within the horizon of the policy."""
     repertoire = read_repertoire(Terms(suite=suite, policy=policy, benchmarks=benchmarks))

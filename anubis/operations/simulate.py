@@ -14,14 +14,14 @@ from anubis.lab.study.traces import TracedJob
 from anubis.lab.study.trials import Study
 from anubis.models.risk import risk_files, risk_learning
 from anubis.models.risk.risk_model import RiskModel
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import look_up
 from anubis.operations.requests import SimulateRequest
 from anubis.text import places
 from anubis.text.wording import names
 
 
-def simulate(request: SimulateRequest, caller: Caller = NOBODY) -> Study:
+def simulate(request: SimulateRequest, caller: Caller = NO_CALLER) -> Study:
     """Run every policy under every seed. The request's cluster is the one whose incidents are drawn
     or replayed."""
     setup, model = configs.simulation(request.scenario), request.model

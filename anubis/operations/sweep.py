@@ -17,7 +17,7 @@ from anubis.core.keep.life import Life, State
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
     USUAL,
@@ -46,7 +46,7 @@ from anubis.text.wording import quantity
 def sweep(
     nodes: Sequence[str] | None = None,
     terms: Terms = USUAL,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
     *,
     name: str = "",
 ) -> SweepResult:

@@ -31,7 +31,7 @@ from anubis.core.history.events import (
 )
 from anubis.core.keep.suspicions import HitRate, hit_rates
 from anubis.core.records import ClusterIdentity
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import enter, find, no_such_node, strangers_among, time_in
 from anubis.operations.names import new_name
 from anubis.operations.requests import TellRequest, flags_of
@@ -66,7 +66,7 @@ class Telling:
     by: str = ""  # the reporter; empty: the caller
 
 
-def telling_of(request: TellRequest, caller: Caller = NOBODY) -> Telling:
+def telling_of(request: TellRequest, caller: Caller = NO_CALLER) -> Telling:
     """The event that is reported in words."""
     event = event_of(request, caller.clock())  # wall clock: a reporter's "now" is their own
     return Telling(event=event, id=request.id, at=request.at, cluster=request.cluster)
@@ -128,7 +128,7 @@ def _owners(option: str) -> str:
     return f"only {' and '.join(kinds)} {'has' if len(kinds) == 1 else 'have'} it"
 
 
-def tell(telling: Telling, caller: Caller = NOBODY) -> Receipt:
+def tell(telling: Telling, caller: Caller = NO_CALLER) -> Receipt:
     """Keep an event. It changes what is known of its nodes."""
     with caller.history() as history, history.together():
         (answer,) = tell_all([telling], history, caller)

@@ -16,7 +16,7 @@ from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, State
 from anubis.core.keep.lives import next_in_line, reserve_of, wanted_here
 from anubis.core.records import Policy
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.decide import past_of, read_repertoire
 from anubis.operations.keeping_policy import kept_policy
@@ -27,11 +27,11 @@ from anubis.store.history import ClusterHistory, History
 
 MOST_ACTIONS = 2000  # the newest on tickets that are read
 CLOSED = 50  # tickets that are shown
-NOBODY_SAYS = "no orchestrator shows which hardware its nodes have, so none of them becomes a spare"
+NO_SKUS = "no orchestrator shows which hardware its nodes have, so none of them becomes a spare"
 FIRST = 20  # of the next spares
 
 
-def out_of_work(policy: str = "default", caller: Caller = NOBODY) -> list[OutOfWork]:
+def out_of_work(policy: str = "default", caller: Caller = NO_CALLER) -> list[OutOfWork]:
     """Tickets and spares of each cluster. `policy` has the remedies for codes."""
     judged_by = configs.policy(policy)
     with caller.history() as history:
@@ -184,7 +184,7 @@ def _buffers(
             unproven=tuple(_spare(life, _chosen_at(life)) for life in reserve if life not in ready),
             next=tuple(life.node for life in free[:FIRST]),
             free=len(free),
-            note="" if any(here) else NOBODY_SAYS,
+            note="" if any(here) else NO_SKUS,
         )
 
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from anubis.core.amounts import DAY_S
 from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.history.events import KeptEvent
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.store.tokens import AuditEntry, Token
 
 TokenScope = Literal["read", "report", "operate", "act"]
@@ -27,7 +27,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def make_token(
     name: str,
     scopes: Collection[str],
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
     *,
     lasts_s: float | None = None,
     secret: str = "",
@@ -80,19 +80,19 @@ def order_entry(order: str, cluster: str, by: str, at: float) -> AuditEntry:
     return AuditEntry(at=at, who=by, address="", method="order", path=deed[:LONGEST_DEED], status=0)
 
 
-def tokens(caller: Caller = NOBODY) -> list[Token]:
+def tokens(caller: Caller = NO_CALLER) -> list[Token]:
     """Tokens by name, including those that were revoked."""
     with caller.history() as history:
         return history.tokens.all()
 
 
-def revoke_token(name: str, caller: Caller = NOBODY) -> None:
+def revoke_token(name: str, caller: Caller = NO_CALLER) -> None:
     """Revoke a token. A running service notices within seconds."""
     with caller.history() as history:
         history.tokens.revoke(name, caller.clock())  # wall clock: tokens are of no cluster
 
 
-def audit(last: int = 50, caller: Caller = NOBODY) -> list[AuditEntry]:
+def audit(last: int = 50, caller: Caller = NO_CALLER) -> list[AuditEntry]:
     """Requests to the service, including refused ones, and orders; the newest first."""
     with caller.history() as history:
         return history.audit.newest(last)

@@ -12,7 +12,7 @@ from anubis.core.errors import TopologyError, UsageError
 from anubis.core.fabric import Fabric, Placement, Remark, place
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Counters, Judgement
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.requests import FabricRequest
 from anubis.readers.topology import fabric_sources, infiniband_counters
 from anubis.readers.topology.draft import Survey
@@ -34,7 +34,7 @@ class InspectedFabric:
         return self.inspection.judge(self.placement)
 
 
-def inspect_fabric(request: FabricRequest, caller: Caller = NOBODY) -> InspectedFabric:
+def inspect_fabric(request: FabricRequest, caller: Caller = NO_CALLER) -> InspectedFabric:
     """Inspect a fabric. If `nodes` are named, it uses their names, and missing ones are
     reported."""
     surveyed = survey(request.topology, request.hcas)
@@ -85,7 +85,7 @@ def count_errors(
     topology: str | None,
     files: Sequence[Path],
     over_s: float | None,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
     wait: Callable[[float], None] = time.sleep,
 ) -> tuple[Counters, tuple[Remark, ...]]:
     """Errors that the ports count, from files or from the fabric itself; and remarks on them.

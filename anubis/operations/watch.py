@@ -16,7 +16,7 @@ from anubis.core.errors import OrchestratorError, TelemetryError, UsageError
 from anubis.core.keep.suspicions import HitRate, hit_rates
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import watch_model_files
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import drop_strangers, resolve, time_in
 from anubis.operations.owners import RunningJob, nodes_of, orchestrator_of, running_jobs
 from anubis.operations.requests import LookRequest
@@ -41,13 +41,13 @@ HOW_TO_STATE = (
 )
 
 
-def take_looks(request: LookRequest, caller: Caller = NOBODY) -> list[LookView]:
+def take_looks(request: LookRequest, caller: Caller = NO_CALLER) -> list[LookView]:
     """Look once at a job, at a recording, or at each running job of a cluster."""
     return _look(request, _watching(request, caller), caller)
 
 
 def follow_jobs(
-    request: LookRequest, *, every_s: float | None = None, caller: Caller = NOBODY
+    request: LookRequest, *, every_s: float | None = None, caller: Caller = NO_CALLER
 ) -> Iterator[list[LookView]]:
     """Look time and again, until the caller wants no more. After the first look, a source that does
     not answer costs only one look."""
@@ -71,7 +71,7 @@ def follow_jobs(
 
 
 def tell_suspicions(
-    view: LookView, cluster: str | None = None, caller: Caller = NOBODY
+    view: LookView, cluster: str | None = None, caller: Caller = NO_CALLER
 ) -> tuple[str, ...]:
     """Report suspects to the keeper; return those that it did not know of."""
     with caller.history() as history:

@@ -12,7 +12,7 @@ from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import watch_model_files
 from anubis.models.watch.watch_learning import RecordedJobs, SimulatedJobs, TrainingJobs, learn
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.readers.telemetry.config import ORDER, shipped_settings, telemetry_settings
 from anubis.readers.telemetry.recorded import read_recording
 
@@ -32,7 +32,7 @@ def train_watch_model(
     metrics: Sequence[str] = (),
     seed: int = 0,
     together: bool = False,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
 ) -> KeptWatchModel:
     """Train a model of `metrics`, by default the shipped list. For numbers of nodes that no
     recorded job has, the shipped model is used. `together`: one set of weights for all metrics."""

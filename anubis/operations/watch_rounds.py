@@ -21,7 +21,7 @@ from anubis.core.watch.rounds import KeptLook, WatchedJob, due_jobs, gone_jobs
 from anubis.core.watch.silences import standing_still
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
-from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.keep import Keeping, enter_if_answered
 from anubis.operations.tell import note, note_stall
@@ -85,7 +85,7 @@ def look_at_job(
     job: str,
     nodes: Sequence[str],
     watching: Watching,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
     *,
     ended: bool = False,
     since: float = -math.inf,
@@ -221,7 +221,7 @@ def source_of(settings: TelemetrySettings, metrics: Sequence[str]) -> TelemetryS
 
 def watch_jobs(
     keeping: Keeping,
-    caller: Caller = NOBODY,
+    caller: Caller = NO_CALLER,
     drive: Callable[[], object] | None = None,
     watching: Watching | None = None,
 ) -> WatchRound | None:
@@ -263,7 +263,7 @@ def watch_jobs(
         )
 
 
-def last_looks(caller: Caller = NOBODY) -> list[WatchedCluster]:
+def last_looks(caller: Caller = NO_CALLER) -> list[WatchedCluster]:
     """Last look at each watched job of each cluster, those with suspects first."""
     with caller.history() as history:
         return [_last_looks(part, time_in(part, caller).now) for part in history.every()]
@@ -279,7 +279,7 @@ def _last_looks(part: ClusterHistory, now: float) -> WatchedCluster:
     return WatchedCluster(cluster=part.cluster, at=now, jobs=jobs)
 
 
-def last_look(cluster: str, job: str, caller: Caller = NOBODY) -> LookDetails | None:
+def last_look(cluster: str, job: str, caller: Caller = NO_CALLER) -> LookDetails | None:
     """Details of the last look at a job that saw anything."""
     with caller.history() as history:
         if cluster not in history.clusters.names():

@@ -57,7 +57,7 @@ def headline(view: DiagnosisView) -> str:
     if diagnosis.trouble is JobTrouble.NOTHING:
         return f"{view.job} moves, and nothing wrong was seen"
     verb = VERBS[diagnosis.trouble]
-    if diagnosis.is_nobodys:
+    if diagnosis.is_the_job_itself:
         return f"{view.job} {verb} by its own fault, and no node is at fault"
     if not diagnosis.culprits:
         return "; ".join([f"{view.job} {verb}, and no culprit can be named", *_suspected(view)])
@@ -385,7 +385,7 @@ def _diagnosis_fields(view: DiagnosisView) -> DiagnosisLine:
         trouble=diagnosis.trouble,
         culprits=[_fields_of(whom) for whom in diagnosis.culprits],
         nodes=diagnosis.nodes,
-        is_the_job_itself=diagnosis.is_nobodys,
+        is_the_job_itself=diagnosis.is_the_job_itself,
         cause=diagnosis.cause.kind if diagnosis.cause else None,
         code=diagnosis.cause.code if diagnosis.cause else "",
         why=diagnosis.cause.evidence if diagnosis.cause else "",

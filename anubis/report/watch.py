@@ -79,7 +79,7 @@ def headline(view: LookView) -> str:
     look, conclusion = view.look, view.conclusion
     minutes = time_span(look.end - look.start)
     judged = _count_of(len(look.judged), len(look.judged) + len(look.unjudged), "metric")
-    if conclusion.answer is LookAnswer.NOBODY:
+    if conclusion.answer is LookAnswer.NO_NODE:
         return (
             f"{view.job}: nothing unlike its peers in {minutes} on {judged} of "
             f"{quantity(len(look.nodes), 'node')}"

@@ -108,7 +108,7 @@ def test_an_error_on_half_of_the_ranks_at_once_names_no_rank():
 @pytest.mark.parametrize("kind", [FactKind.MISMATCH, FactKind.SAME_ERROR, FactKind.BAD_LOSS])
 def test_an_error_of_the_program_blames_no_node_and_fails_the_job(kind: FactKind):
     diagnosis = diagnosed(JobFact(kind=kind, whom=Whom(), evidence=""), fact(FactKind.ABSENT, 3))
-    assert (diagnosis.nodes, diagnosis.is_nobodys) == ((), True)
+    assert (diagnosis.nodes, diagnosis.is_the_job_itself) == ((), True)
     assert diagnosis.cure.level is CureLevel.FAIL
 
 

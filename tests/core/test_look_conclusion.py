@@ -23,7 +23,7 @@ def silenced(telemetry, nodes=slice(None), points=slice(None)):
 
 
 def test_if_all_nodes_reported_all_the_time_the_answer_is_that_none_stands_out():
-    assert concluded(healthy()).answer is LookAnswer.NOBODY
+    assert concluded(healthy()).answer is LookAnswer.NO_NODE
 
 
 def test_a_node_that_is_named_is_the_answer():

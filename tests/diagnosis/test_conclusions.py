@@ -209,8 +209,8 @@ OVER = (JobTrouble.FAILED, JobTrouble.HUNG)
 
 def check(diagnosis: Diagnosis, told: JobEvidence, policy: CurePolicy, spares: int | None) -> None:
     trouble, cure, answer = diagnosis.trouble, diagnosis.cure, diagnosis.answer
-    is_named = bool(diagnosis.culprits) or diagnosis.is_nobodys
-    assert not (diagnosis.culprits and diagnosis.is_nobodys)
+    is_named = bool(diagnosis.culprits) or diagnosis.is_the_job_itself
+    assert not (diagnosis.culprits and diagnosis.is_the_job_itself)
     assert (answer is DiagnosisAnswer.NAMED) == is_named
     assert (answer is DiagnosisAnswer.NOTHING) == (trouble is JobTrouble.NOTHING)
     assert exit_code(diagnosis) == (1 if is_named else 0 if trouble is JobTrouble.NOTHING else 2)

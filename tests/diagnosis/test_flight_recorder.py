@@ -95,7 +95,7 @@ def test_lost_dumps_make_no_innocent_rank_named(seed: int):
         conclusion = analysed(evidence(job, seed, missing=missing))
         names = {whom.rank for whom in conclusion.culprits}
         assert names <= {rank}, f"seed {seed}: {layout}, {rank} at {at} without {missing}"
-        assert not conclusion.is_nobodys, f"seed {seed}: {layout} without {missing}"
+        assert not conclusion.is_the_job_itself, f"seed {seed}: {layout} without {missing}"
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -129,7 +129,7 @@ def test_mismatched_collectives_name_no_rank(seed: int, change: str):
     records = evidence(HangingJob(layout, [HangFault(rank, at, "calls", called)]).run(), seed)
     conclusion = analysed(records)
     assert not conclusion.culprits
-    assert conclusion.is_nobodys
+    assert conclusion.is_the_job_itself
     assert conclusion.decisive[0].code == change
 
 
@@ -138,7 +138,7 @@ def test_dumps_of_a_job_at_work_name_no_rank(seed: int):
     _, layout, _ = shuffled(seed)
     conclusion = analysed(evidence(HangingJob(layout).run(), seed))
     assert not conclusion.culprits
-    assert not conclusion.is_nobodys
+    assert not conclusion.is_the_job_itself
 
 
 def test_a_collective_called_by_one_rank_alone_names_no_rank():
@@ -156,7 +156,7 @@ def test_ranks_that_call_two_groups_in_different_orders_wait_in_a_circle():
         rank.program[:] = both if number == 0 else both[::-1]
         rank.device, rank.stops = 0, 2
     conclusion = analysed(evidence(job))
-    assert conclusion.is_nobodys
+    assert conclusion.is_the_job_itself
     assert conclusion.decisive[0].code == "circle"
 
 
@@ -332,7 +332,7 @@ def test_the_end_that_did_not_begin_a_message_is_named(
     }
     records = evidence_of({r: parse_dump(json.dumps(d).encode(), "m") for r, d in made.items()})
     assert blamed(records) == named
-    assert not analysed(records).is_nobodys
+    assert not analysed(records).is_the_job_itself
 
 
 def test_a_rank_whose_partner_waits_is_not_named_if_most_ranks_wait_for_nothing():

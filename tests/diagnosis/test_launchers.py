@@ -153,7 +153,7 @@ def test_an_error_on_all_nodes_without_ranks_is_the_fault_of_the_job(tmp_path):
     view = diagnose_job(
         DiagnosisRequest(places={"logs": tmp_path}, nodes=tuple(NODES), ranks_per_node=PER)
     )
-    assert view.diagnosis.is_nobodys
+    assert view.diagnosis.is_the_job_itself
     assert view.diagnosis.cause.kind is FactKind.SAME_ERROR
 
 

@@ -71,7 +71,7 @@ class Story:
     evidence: JobEvidence
     at_fault: frozenset[str]  # nodes
     odd: frozenset[str] = field(default_factory=frozenset)  # of which something is unusual
-    is_nobodys: bool = False
+    is_the_job_itself: bool = False
 
     def with_all(self) -> JobEvidence:
         return replace(self.evidence, collectors=frozenset(Collector), ranks=RANKS)
@@ -212,7 +212,7 @@ def wrong_program() -> Story:
             stacks=tuple(Stack(rank=rank, frames=("train.py:9 step",)) for rank in range(8)),
         ),
         at_fault=frozenset(),
-        is_nobodys=True,
+        is_the_job_itself=True,
     )
 
 
@@ -234,7 +234,7 @@ def wrong_settings() -> Story:
             exits=tuple(Exit(rank=rank, code=1, at=NOW - 60.0) for rank in range(8)),
         ),
         at_fault=frozenset(),
-        is_nobodys=True,
+        is_the_job_itself=True,
     )
 
 
@@ -280,12 +280,12 @@ def test_a_missing_collector_makes_no_answer_name_an_unfounded_rank(tell: Callab
     entire = story.with_all()
     full = judged(entire)
     assert set(full.nodes) == story.at_fault
-    assert full.is_nobodys == story.is_nobodys
+    assert full.is_the_job_itself == story.is_the_job_itself
     for off in subsets(story.informative()):
         partial = judged(without(entire, off))
         why = f"without {', '.join(off)}"
         assert set(partial.nodes) <= story.at_fault | story.odd, why
-        assert not story.is_nobodys or partial.culprits == (), why
+        assert not story.is_the_job_itself or partial.culprits == (), why
         assert partial.culprits != full.culprits or partial.confidence <= full.confidence, why
         assert partial.gaps.keys() == set(off), why
 

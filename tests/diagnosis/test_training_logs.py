@@ -63,7 +63,7 @@ def test_an_error_of_gloo_about_another_shape_names_no_rank(tmp_path):
     evidence = read(tmp_path)
     assert [event.rank for event in evidence.log if event.gravity == "mismatch"] == [2]
     analysis = analyse(reason(evidence, hang.MATCHING_RULES), evidence)
-    assert (analysis.is_nobodys, analysis.nodes) == (True, ())
+    assert (analysis.is_the_job_itself, analysis.nodes) == (True, ())
 
 
 def test_the_same_error_in_another_line_has_another_detail(tmp_path):

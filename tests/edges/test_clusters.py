@@ -25,7 +25,7 @@ from anubis.core.records import (
     Plan,
     Policy,
 )
-from anubis.operations.caller import NOBODY
+from anubis.operations.caller import NO_CALLER
 from anubis.operations.selector import read_past
 from anubis.operations.tell import Telling, tell_all
 from anubis.report.keep import headline
@@ -199,7 +199,7 @@ def test_each_event_of_a_batch_is_kept_or_refused_alone(fleet):
             told("south", "repaired", "n1"),
             told("no name", "added", "n1"),
         ]
-        answers = tell_all(batch, history, NOBODY)
+        answers = tell_all(batch, history, NO_CALLER)
         kept_ones = [not isinstance(answer, AnubisError) for answer in answers]
         assert kept_ones == [True, False, False, True, True, True, True, False, False]
         event_records = {part.cluster: len(part.event_records.all()) for part in history.every()}

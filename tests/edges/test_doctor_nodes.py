@@ -107,7 +107,7 @@ def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("node", "is_nobodys"),
+    ("node", "is_the_job_itself"),
     [
         (SeenNode(state="idle+drain", cordon="anubis[GEMM.SLOW]: slow"), True),
         (SeenNode(state="mixed+drain", cordon="fan", jobs=("7",)), False),
@@ -116,8 +116,8 @@ def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
         (SeenNode(state="idle"), False),
     ],
 )
-def test_ssh_is_allowed_past_slurm_only_on_drained_nodes(node, is_nobodys):
-    assert is_drained(node) == is_nobodys
+def test_ssh_is_allowed_past_slurm_only_on_drained_nodes(node, is_the_job_itself):
+    assert is_drained(node) == is_the_job_itself
 
 
 def test_without_a_range_no_ports_are_counted():

@@ -160,7 +160,7 @@ def test_wanted_spares_of_unknown_hardware_are_reported_as_lacking(visitor):
 def test_a_cluster_without_a_keeper_has_no_tickets_and_the_page_states_why(visitor):
     text = text_of(page(visitor, "/tickets"))
     assert "0 out of service no spares wanted" in text
-    assert "Nobody keeps this cluster, so it has no tickets and no spares" in text
+    assert "This cluster is not kept, so it has no tickets and no spares" in text
 
 
 def test_a_ticket_names_the_slow_devices_and_drift_the_shares_of_the_others(

@@ -78,7 +78,7 @@ class Analysis:
     trouble: JobTrouble
     culprits: tuple[Whom, ...] = ()
     decisive: tuple[JobFact, ...] = ()  # facts that the result rests on
-    is_nobodys: bool = False  # the whole job is at fault: its code, its data or its settings
+    is_the_job_itself: bool = False  # the whole job is at fault: its code, its data or its settings
     is_either: bool = False  # one of the culprits is at fault, and it is unknown which
 
     @property
@@ -102,7 +102,7 @@ def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
             continue
         trouble = _trouble(tier.trouble, current, evidence)
         if not tier.blames:
-            return Analysis(trouble=trouble, decisive=tuple(facts), is_nobodys=True)
+            return Analysis(trouble=trouble, decisive=tuple(facts), is_the_job_itself=True)
         is_either = len(culprits) > 1 and FactKind.DISTRIBUTED_ERROR in tier.kinds
         return Analysis(
             trouble=trouble, culprits=culprits, decisive=tuple(facts), is_either=is_either

@@ -268,7 +268,7 @@ def _exponential(x: Floats, mean: float, scatter: float) -> Floats:
     return np.asarray(np.exp(ratio**2 / 2 - x / mean + log_ndtr(x / scatter - ratio)) / mean)
 
 
-NOBODY, ALONE = -2, -1  # in place of the number of a part: of no part, or of each part alone
+OF_NONE, ALONE = -2, -1  # in place of the number of a part: of no part, or of each part alone
 Weights = tuple[Floats, int]  # logarithms, of each part beside the one of that number, or ALONE
 
 
@@ -308,7 +308,7 @@ class _Crash:
         nowhere = np.array(
             [math.log(NO_PART) + logsumexp(none), math.log(anywhere) + logsumexp(spread)]
         )
-        weights: list[Weights] = [(level + nowhere, NOBODY), (single, ALONE)]
+        weights: list[Weights] = [(level + nowhere, OF_NONE), (single, ALONE)]
         likeliest = np.argsort(-logsumexp(self.prior + np.logaddexp(alive, dead), axis=1))
         for number in likeliest[:COURSES].tolist():
             weights += self._together(by_course[number], single, is_dead, level)
@@ -322,7 +322,7 @@ class _Crash:
         total = logsumexp(np.concatenate([weight for weight, _ in weights]))
         chance = np.zeros(len(self.suspects.parts))
         for weight, beside in weights:
-            if beside == NOBODY:
+            if beside == OF_NONE:
                 continue
             share = np.exp(weight - total)
             chance += share
@@ -427,7 +427,7 @@ class _Crash:
             weight[few[: first + 1]] = -np.inf  # itself, and pairs that were counted before
             yield weight, int(few[first])
             best = max(best, (float(weight.max()), first, int(np.argmax(weight[few]))))
-        yield pairs.weights(*best[1:]) + level, NOBODY
+        yield pairs.weights(*best[1:]) + level, OF_NONE
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Diagnosis:
     cure: Cure
     facts: tuple[JobFact, ...]  # all, in the order of their conclusion
     decisive: tuple[JobFact, ...]
-    is_nobodys: bool
+    is_the_job_itself: bool
     collectors: frozenset[Collector]  # that brought something
     gaps: Mapping[Collector, str]  # collector → why it brought nothing
     unmet: Mapping[str, tuple[str, ...]]  # rule that could not run → what it lacked
@@ -88,7 +88,7 @@ class Diagnosis:
 
     @property
     def answer(self) -> DiagnosisAnswer:
-        if self.culprits or self.is_nobodys:
+        if self.culprits or self.is_the_job_itself:
             return DiagnosisAnswer.NAMED
         is_well = self.trouble is JobTrouble.NOTHING
         return DiagnosisAnswer.NOTHING if is_well else DiagnosisAnswer.UNKNOWN
@@ -101,7 +101,7 @@ class Diagnosis:
     @property
     def likeliest(self) -> tuple[JobFact, ...]:
         """The parts to test first, each with its chance; none if there is a culprit."""
-        if self.culprits or self.is_nobodys:
+        if self.culprits or self.is_the_job_itself:
             return ()
         return tuple(fact for fact in self.facts if fact.kind is FactKind.LIKELY_PART)
 
@@ -134,7 +134,7 @@ def diagnose(
         cure=_cure(analysis, cause, evidence, policy, tuple(past), spares),
         facts=reasoning.facts,
         decisive=analysis.decisive,
-        is_nobodys=analysis.is_nobodys,
+        is_the_job_itself=analysis.is_the_job_itself,
         collectors=evidence.collectors,
         gaps={**unexplained_gaps(evidence), **evidence.gaps},
         unmet=reasoning.unmet,

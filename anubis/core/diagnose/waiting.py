@@ -16,7 +16,7 @@ from functools import cached_property
 from anubis.core.diagnose.evidence import Advance, Call, CallState
 
 Ranks = frozenset[int]
-NOBODY: Ranks = frozenset()
+NO_RANKS: Ranks = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +30,10 @@ class Wait:
     operation: str
     group: int  # how many take part
     peer: int | None = None  # of a send or receive
-    absent: Ranks = NOBODY  # have not launched it
-    unrecorded: Ranks = NOBODY  # left no record
-    elsewhere: Ranks = NOBODY  # launched it, and wait in an earlier one
-    late: Ranks = NOBODY  # launched it, and did not finish or begin it as the others did
+    absent: Ranks = NO_RANKS  # have not launched it
+    unrecorded: Ranks = NO_RANKS  # left no record
+    elsewhere: Ranks = NO_RANKS  # launched it, and wait in an earlier one
+    late: Ranks = NO_RANKS  # launched it, and did not finish or begin it as the others did
 
     @property
     def blockers(self) -> Ranks:
@@ -75,7 +75,7 @@ class Waiting:
     def members(self) -> Mapping[str, Ranks]:
         groups: dict[str, Ranks] = {}
         for advance in self.advances:
-            before = groups.get(advance.communicator, NOBODY)
+            before = groups.get(advance.communicator, NO_RANKS)
             groups[advance.communicator] = before | {*advance.members, advance.rank}
         return groups
 
@@ -172,7 +172,7 @@ class Waiting:
         ends = [call, *self._other_ends(call)]
         has_come = len(ends) > 1
         late = frozenset(end.rank for end in ends if end.state is not CallState.STARTED)
-        late = late if has_come and len(late) == 1 else NOBODY
+        late = late if has_come and len(late) == 1 else NO_RANKS
         return Wait(
             rank=call.rank,
             communicator=call.communicator,
@@ -180,7 +180,7 @@ class Waiting:
             operation=call.operation,
             group=2,
             peer=call.peer,
-            absent=NOBODY if has_come else peer & self.recorded_ranks,
+            absent=NO_RANKS if has_come else peer & self.recorded_ranks,
             unrecorded=peer - self.recorded_ranks,
             elsewhere=late - {call.rank},
             late=late,
@@ -197,11 +197,11 @@ class Waiting:
 
     def _group_wait(self, rank: int, communicator: str, sequence: int, operation: str) -> Wait:
         progress = self.progress.get(communicator, {})
-        members = self.members.get(communicator, NOBODY) | {rank}
+        members = self.members.get(communicator, NO_RANKS) | {rank}
         absent = frozenset(member for member in progress if progress[member].enqueued < sequence)
         unrecorded = members - self.recorded_ranks - {rank}
         ended = frozenset(member for member in progress if progress[member].completed >= sequence)
-        late = elsewhere = NOBODY
+        late = elsewhere = NO_RANKS
         if not absent and not unrecorded:
             if ended:
                 late = members - ended
@@ -209,7 +209,7 @@ class Waiting:
                 pass
             elif begun := self._ranks_begun(members, communicator, sequence):
                 late = members - begun
-                elsewhere = late if rank in begun else NOBODY
+                elsewhere = late if rank in begun else NO_RANKS
         return Wait(
             rank=rank,
             communicator=communicator,

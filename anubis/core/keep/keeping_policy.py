@@ -132,8 +132,8 @@ class KeepingPolicy:
     risk: RiskTask | None = None
     """When the model of risk is trained again. Without it, never."""
     pings: PingTask | None = None
-    """When the pings between the agents of the nodes are judged. Without it, agents that were asked
-    to ping by nobody else ping nobody."""
+    """When the pings between the agents of the nodes are judged. Without it, agents ping only
+    if something else asks them to."""
 
     @property
     def rhythms(self) -> dict[PeriodicTask, Rhythm]:

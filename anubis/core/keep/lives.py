@@ -108,8 +108,8 @@ def _enter(nodes: set[str], node: str, by: int) -> None:
 def wanted_here(goals: Mapping[str, int], skus: Collection[str]) -> dict[str, int]:
     """Goals for the skus that are present. If the sku of no node is known, all goals: the shortfall
     is then reported."""
-    nobody_says = not any(skus)
-    return {sku: count for sku, count in goals.items() if nobody_says or sku in skus}
+    are_unknown = not any(skus)
+    return {sku: count for sku, count in goals.items() if are_unknown or sku in skus}
 
 
 def reserve_of(sku: str, lives: Iterable[Life]) -> list[Life]:

@@ -65,6 +65,28 @@ class _Blocks:
     size: int  # points
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """Nodes, compared with their peers and with their own past in blocks of one grain."""
+
+    metric: WatchedMetric
+    grain: Grain
+    blocks: _Blocks
+    needed: int  # blocks for which a node must be apart
+    changes: Floats
+    limits: Floats
+    pauses: Flags
+
+    def is_side_of_faults(self, sign: int) -> bool:
+        return self.metric.fault in (Side.EITHER, SIDES[sign])
+
+    def runs(self, sign: int) -> Iterator[tuple[int, int, int]]:
+        """The newest run of each node that is apart on this side."""
+        beyond = sign * self.changes > self.limits
+        counted = np.isfinite(self.changes) & (beyond | ~self.pauses)
+        return _runs(beyond, counted, self.needed, self.grain.steady)
+
+
 def contrasts(
     values: Floats32,
     metric: WatchedMetric,
@@ -78,9 +100,8 @@ def contrasts(
     `values`: nodes x times."""
     results = []
     for grain in (SHORT, LONG):
-        blocks = _blocks(values[peers], size=max(1, round(grain.block_s / step_s)))
-        needed = math.ceil(needed_s / (blocks.size * step_s) - ROUNDING)
-        for contrast in _apart(blocks, metric, span, needed, grain, limit):
+        compared = _compare(values[peers], metric, span, grain, needed_s, step_s)
+        for contrast in _apart(compared, limit):
             results.append(replace(contrast, row=int(peers[contrast.row])))
     return results
 
@@ -95,52 +116,59 @@ def restless_rows(
     """Rows that were apart from their group for so many seconds, on a side on which faults are."""
     return {
         int(peers[row])
-        for metric, peers, grain in product(metrics, groups, (SHORT, LONG))
-        for row in _restless(telemetry, spans, metric, peers, grain, long_s)
+        for number, peers, grain in product(metrics, groups, (SHORT, LONG))
+        for row in _restless(
+            _compare(
+                telemetry.values[number][peers],
+                telemetry.metrics[number],
+                spans[number],
+                grain,
+                long_s,
+                telemetry.step_s,
+            )
+        )
     }
 
 
-def _restless(
-    telemetry: Telemetry,
-    spans: Sequence[Span],
-    metric: int,
-    peers: Ints,
+def _compare(
+    values: Floats32,
+    metric: WatchedMetric,
+    span: Span,
     grain: Grain,
-    long_s: float,
-) -> Iterator[int]:
-    size = max(1, round(grain.block_s / telemetry.step_s))
-    blocks = _blocks(telemetry.values[metric][peers], size)
-    needed = max(1, math.ceil(long_s / (size * telemetry.step_s) - ROUNDING))
-    changes, limits, pauses = _changes(blocks.means, telemetry.metrics[metric], spans[metric])
-    for sign, side in SIDES.items():
-        if telemetry.metrics[metric].fault in (Side.EITHER, side):
-            beyond = sign * changes > limits
-            counted = np.isfinite(changes) & (beyond | ~pauses)
-            yield from (row for row, _, _ in _runs(beyond, counted, needed, grain.steady))
-
-
-def _apart(
-    blocks: _Blocks, metric: WatchedMetric, span: Span, needed: int, grain: Grain, limit: int
-) -> Iterator[Contrast]:
+    needed_s: float,
+    step_s: float,
+) -> _Compared:
+    blocks = _blocks(values, size=max(1, round(grain.block_s / step_s)))
+    needed = max(1, math.ceil(needed_s / (blocks.size * step_s) - ROUNDING))
     changes, limits, pauses = _changes(blocks.means, metric, span)
-    for sign, side in SIDES.items():
-        as_faults_do = metric.fault in (Side.EITHER, side)
-        if not as_faults_do and metric.family not in BUSIER:
+    return _Compared(metric, grain, blocks, needed, changes, limits, pauses)
+
+
+def _restless(compared: _Compared) -> Iterator[int]:
+    for sign in SIDES:
+        if compared.is_side_of_faults(sign):
+            yield from (row for row, _, _ in compared.runs(sign))
+
+
+def _apart(compared: _Compared, limit: int) -> Iterator[Contrast]:
+    blocks = compared.blocks
+    for sign in SIDES:
+        as_faults_do = compared.is_side_of_faults(sign)
+        if not as_faults_do and compared.metric.family not in BUSIER:
             continue
-        beyond = sign * changes > limits
-        counted = np.isfinite(changes) & (beyond | ~pauses)
+        changes = sign * compared.changes
         runs = [
             run
-            for run in _runs(beyond, counted, needed, grain.steady)
-            if _blocks_apart(sign * changes, pauses, *run) >= ENTIRE * needed
+            for run in compared.runs(sign)
+            if _blocks_apart(changes, compared.pauses, *run) >= ENTIRE * compared.needed
         ]
         for row, first, last in runs if len(runs) <= limit else ():
-            excess = (sign * changes / limits)[row, first : last + 1]
+            excess = (changes / compared.limits)[row, first : last + 1]
             yield Contrast(
                 row=row,
                 first=blocks.begin + first * blocks.size,
                 last=blocks.begin + (last + 1) * blocks.size - 1,
-                smoothed=1 if grain is SHORT else blocks.size,
+                smoothed=1 if compared.grain is SHORT else blocks.size,
                 score=TIMES * float(np.nanmedian(excess)),
                 as_faults_do=as_faults_do,
             )

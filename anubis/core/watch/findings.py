@@ -86,7 +86,7 @@ class Look:
 
 class LookAnswer(StrEnum):
     NAMED = "named"
-    NOBODY = "nobody"
+    NO_NODE = "nobody"
     UNKNOWN = "unknown"
 
 
@@ -105,7 +105,7 @@ def conclude(look: Look, telemetry: Telemetry, *, continuity_s: float) -> LookCo
     if why := _missing_data(look, telemetry, continuity_s):
         return LookConclusion(answer=LookAnswer.UNKNOWN, why=why)
     unseen = _unseen_nodes(look, telemetry)
-    answer = LookAnswer.UNKNOWN if unseen else LookAnswer.NOBODY
+    answer = LookAnswer.UNKNOWN if unseen else LookAnswer.NO_NODE
     why = f"{len(unseen):,} of {len(look.nodes):,} nodes reported nothing" if unseen else ""
     return LookConclusion(answer=answer, why=why, unseen=unseen)
 

@@ -179,7 +179,7 @@ class ModelledIncidents(Clocks):
 
 
 PAST_SEED = 1 << 20  # of a simulated past; no run uses it
-NOBODY_FINDS = (DefectCause(share=1.0),)
+FOUND_BY_NONE = (DefectCause(share=1.0),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +280,7 @@ def _categories(
     """Categories at the recorded rates; no benchmark finds those without causes in the scenario."""
     causes = {category.name: category.causes for category in scenario.categories}
     for name, count in sorted(Counter(incident.category for incident in incidents).items()):
-        yield Category(name=name, mtbi_h=watched_h / count, causes=causes.get(name, NOBODY_FINDS))
+        yield Category(name=name, mtbi_h=watched_h / count, causes=causes.get(name, FOUND_BY_NONE))
 
 
 def _simulate_past(scenario: Scenario, incidents: Incidents) -> PastIncidents:
