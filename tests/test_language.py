@@ -25,8 +25,6 @@ LINKS = {
     *("while", "who", "whom", "whose", "why", "with", "within", "without"),
 }
 CONVERTERS = {"as", "from", "to"}  # names such as from_json and as_bytes are common
-# Constructors that programs of users may call (TableMapping.of, NodeMapping.of); none may be added.
-TO_RENAME = {"of"}
 # other libraries look for these names
 CALLBACKS = {"on_response_complete", "on_batch_end", "on_epoch_end", "on_fit_end"}
 
@@ -178,8 +176,7 @@ def test_the_description_of_a_field_begins_with_no_mere_link():
 def test_the_name_of_a_function_is_a_verb_or_the_noun_returned():
     named = {file: badly_named(text) for file, text in sources(LINKED_NAME).items()}
     found = set().union(*named.values())
-    assert not found - TO_RENAME - CALLBACKS, {file: n for file, n in named.items() if n}
-    assert not TO_RENAME - found, "strike out what has been renamed"
+    assert not found - CALLBACKS, {file: n for file, n in named.items() if n}
 
 
 def test_things_are_no_persons():

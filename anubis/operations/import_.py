@@ -97,7 +97,7 @@ def import_csv(request: CsvImport, caller: Caller = NO_CALLER) -> ImportedResult
             f'--suite is "{request.suite}", expected a name for these measurements, such as sgemm:'
             " letters, digits, dots, dashes, underscores"
         )
-    mapping = TableMapping.of(request.columns, request.metrics, sku=request.sku.strip())
+    mapping = TableMapping.parse(request.columns, request.metrics, sku=request.sku.strip())
     chosen = configs.policy(request.policy)
     now = now_in(request.cluster, caller)
     table = foreign.read(request.file, mapping, now, skip_wrong=request.skip_wrong)
@@ -233,7 +233,7 @@ def _is_long(watch: Watch) -> bool:
 def import_nodes(request: NodeImport, caller: Caller = NO_CALLER) -> ImportedNodes:
     """Import where nodes are and what they are: rack, cage, sku, time of installation."""
     try:
-        mapping = NodeMapping.of(request.columns, request.times, request.zone)
+        mapping = NodeMapping.parse(request.columns, request.times, request.zone)
     except ValueError as error:
         raise UsageError(f"--time or --zone: {error}") from None
     file, cluster = request.file, request.cluster

@@ -98,7 +98,7 @@ WIDE = """id,host,slot,step,copy
 2,n1,0,2.5,
 3,n2,0,3.5,8
 """
-AS_WIDE = TableMapping.of(
+AS_WIDE = TableMapping.parse(
     ["node=host", "device=gpu:{slot}"], ["step=lower,ms", "copy=higher,GB/s"], sku="v100"
 )
 SHAPES = {
@@ -218,7 +218,7 @@ def test_a_time_that_cannot_be_is_a_wrong_line(write, cell, reason):
 
 
 def _step() -> TableMapping:
-    return TableMapping.of([], ["step=lower,ms"], sku="v100")
+    return TableMapping.parse([], ["step=lower,ms"], sku="v100")
 
 
 def test_wrong_lines_of_one_reason_are_listed_together_and_too_many_end_the_reading(write):
@@ -265,11 +265,11 @@ def test_a_node_without_a_value_that_most_nodes_have_is_unknown(write, listener)
         (LONG, TableMapping(), "name it, such as --sku a100-sxm-8x"),
         ("host,step\nn1,1\n", PLAIN, "has no column node: say which one it is, --map node=COLUMN"),
         ("node,step\nn1,1\n", PLAIN, "--metric step_ms=lower,ms"),
-        ("node,step\nn1,1\n", TableMapping.of(["node=nod"], sku="x"), 'did you mean "node"?'),
+        ("node,step\nn1,1\n", TableMapping.parse(["node=nod"], sku="x"), 'did you mean "node"?'),
         ("node,metric\nn1,a\n", PLAIN, "has no column value"),
         ("node,node,value\nn1,n1,1\n", PLAIN, 'has two columns "node"'),
         (HEADING, PLAIN, "has no measurement"),
-        (LONG, TableMapping.of([], ["speed=lower"], sku="x"), "its metrics are step, copy"),
+        (LONG, TableMapping.parse([], ["speed=lower"], sku="x"), "its metrics are step, copy"),
         (f'{HEADING}\nn1,gpu:0,step,"1\n' + "x" * 200_000, PLAIN, "is a quote left open?"),
         (gzip.compress(LONG.encode(), mtime=0)[:-9], PLAIN, "not a complete gzip file"),
     ],
@@ -292,7 +292,7 @@ def test_a_table_that_cannot_be_used_is_one_clear_error(write, content, mapping,
 )
 def test_an_option_that_cannot_be_read_is_one_clear_error(columns, metrics, reason):
     with pytest.raises(UsageError) as refused:
-        TableMapping.of(columns, metrics)
+        TableMapping.parse(columns, metrics)
     assert reason in str(refused.value)
 
 

@@ -25,7 +25,9 @@ DAY_S = 86_400.0
 
 
 def read(text: str, *columns: str, **more: str) -> NodeIntake:
-    return take_in_nodes(named_cells.parse(text, "it"), NodeMapping.of(columns, **more), "it", NOW)
+    return take_in_nodes(
+        named_cells.parse(text, "it"), NodeMapping.parse(columns, **more), "it", NOW
+    )
 
 
 # --- tables --------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class NodeMapping:
         check_keys(self.columns, KEYS)
 
     @classmethod
-    def of(cls, columns: Iterable[str], times: Iterable[str] = (), zone: str = "UTC") -> Self:
+    def parse(cls, columns: Iterable[str], times: Iterable[str] = (), zone: str = "UTC") -> Self:
         """Parse a mapping as the command line writes it: `rack=Rack`."""
         clock = Clock(formats=tuple(times) or ("iso",), zone=zone, origin="1970-01-01")
         return cls(columns=parse_columns(columns), clock=clock)

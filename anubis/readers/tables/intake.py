@@ -57,7 +57,7 @@ class TableMapping:
     """The kind of all nodes, if no column has it."""
 
     @classmethod
-    def of(cls, columns: Iterable[str], metrics: Iterable[str] = (), *, sku: str = "") -> Self:
+    def parse(cls, columns: Iterable[str], metrics: Iterable[str] = (), *, sku: str = "") -> Self:
         """Parse a mapping as the command line writes it: `node=host`, `step_ms=lower,ms`."""
         return cls(columns=parse_columns(columns), metrics=tuple(map(_metric, metrics)), sku=sku)
 
