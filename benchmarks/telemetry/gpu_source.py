@@ -6,7 +6,9 @@ has it open, and one that was reset is known in a new session only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from kit.gpus import nvml
 from kit.gpus.cards import amd_cards
@@ -37,6 +39,7 @@ EXPORTED = {  # what dcgm-exporter calls it, and its unit in ours
     "gpu_power": ("DCGM_FI_DEV_POWER_USAGE", 1),
     "gpu_temperature": ("DCGM_FI_DEV_GPU_TEMP", 1),
     "gpu_clock": ("DCGM_FI_DEV_SM_CLOCK", 1),
+    "clock_reasons": ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", 1),  # bits, as NVML has them
     "gpu_graphics": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 100),
     "gpu_sm": ("DCGM_FI_PROF_SM_ACTIVE", 100),
     "gpu_tensor": ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 100),
@@ -81,6 +84,12 @@ class Gpu:
         self._ever: set[str] = set()  # told
         self.reasons: dict[str, str] = {}  # why something is not told
         self.is_gone = False
+        self.xids: Counter[int] = Counter()  # since the agent began
+        self.last_xid: int | None = None  # 0: none; None: the driver reports none
+
+    def note_xid(self, number: int) -> None:
+        self.xids[number] += 1
+        self.last_xid = number
 
     def take(self, handle: Handle) -> None:
         self._handle, self.is_gone, self._counted_at = handle, False, float("-inf")
@@ -112,6 +121,10 @@ class Gpu:
     @property
     def is_reached(self) -> bool:
         return self._handle is not None
+
+    @property
+    def address(self) -> int | None:
+        return nvml.handle_address(self._handle) if self.is_reached else None
 
     def let_go(self) -> None:
         self._handle = self._profile = None
@@ -155,6 +168,7 @@ class Gpus:
         self._place, self._gpus = place, dict[int, Gpu]()
         self._reason, self._again = "", float("-inf")
         self._has_driver = False
+        self._events: Any = None  # of XIDs
         self.wants_rest = False  # told by a signal
 
     def read(self, now: float) -> Sampled:
@@ -162,6 +176,7 @@ class Gpus:
             self._rest(now)
         if now >= self._again:
             self._look(now)
+        self._note_xids()
         values = {gpu: gpu.read(now) for gpu in self._gpus.values()}
         if self._has_driver and any(gpu.is_gone for gpu in values):
             self._look(now)  # at once: the others go on in a new session
@@ -182,7 +197,17 @@ class Gpus:
         self._reason = "" if self._reason == RESTING else RESTING
         self._let_go()
 
+    def _note_xids(self) -> None:
+        by_address = {gpu.address: gpu for gpu in self._gpus.values()}
+        for address, number in nvml.read_xids(self._events) if self._events else ():
+            if address in by_address:
+                by_address[address].note_xid(number)
+
     def _let_go(self) -> None:
+        if self._events:
+            self._note_xids()
+            nvml.stop_listening(self._events)
+            self._events = None
         for gpu in self._gpus.values():
             gpu.let_go()
         if self._has_driver:
@@ -210,6 +235,10 @@ class Gpus:
             return
         for index, handle in handles.items():
             self._gpus.setdefault(index, Gpu(index)).take(handle)
+        self._events, listening = nvml.listen_for_xids(handles.values())
+        for gpu in self._gpus.values():
+            if gpu.address in listening:
+                gpu.last_xid = gpu.last_xid or 0
         self._reason = "; ".join(f"GPU {index}: {why}" for index, why in refused.items())
         if handles and not refused and handles.keys() == self._gpus.keys():
             self._again = float("inf")
@@ -225,3 +254,7 @@ def lines_of(node: str, values: dict[Gpu, Values]) -> Iterator[Line]:
         for metric, name in ERRORS_EXPORTED.items():
             if (value := readings.get(metric)) is not None:
                 yield Line(name, where, value)
+        if gpu.last_xid or (gpu.last_xid == 0 and gpu.is_reached):
+            yield Line("DCGM_FI_DEV_XID_ERRORS", where, gpu.last_xid)
+        for number, count in sorted(gpu.xids.items()):
+            yield Line("anubis_agent_xids_total", f"{where},{labels(xid=str(number))}", count)

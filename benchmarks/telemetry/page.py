@@ -181,6 +181,7 @@ def help_of(name: str) -> str:
 
 
 HELP = {
+    "anubis_agent_xids_total": "XIDs that the driver reported since the agent began.",
     "anubis_agent_source_answers": "Whether this source answered in time at the last sample.",
     "anubis_agent_samples_total": "Samples taken since the agent began.",
     "anubis_agent_samples_missed_total": "Seconds without a sample, because the machine was busy.",

@@ -309,6 +309,35 @@ def test_errors_of_gpus_have_the_names_of_dcgm_and_those_that_nothing_counts_hav
     assert 'gpu="5"' not in sampler.page  # lost: unknown, not without errors
 
 
+def test_xids_and_what_holds_clocks_back_have_the_names_of_dcgm_also_of_a_gpu_that_is_gone(
+    gpu_node, plant
+):
+    plant(no_xids_1=1, throttle_2=0x40)
+    sampler = Sampler(gpu_node)
+    sampler.rows(1)
+
+    def values(metric):
+        lines = (line.rsplit(" ", 1) for line in sampler.page.splitlines())
+        return {n.partition("{")[2]: float(v) for n, v in lines if n.startswith(f"{metric}{{")}
+
+    def labelled(gpu, more=""):
+        return f'gpu="{gpu}",UUID="GPU-{gpu}",Hostname="node7"{more}}}'
+
+    assert values("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")[labelled(2)] == 0x40
+    assert values("DCGM_FI_DEV_XID_ERRORS") == {labelled(g): 0 for g in range(8) if g != 1}
+    assert not values("anubis_agent_xids_total")
+    plant(xid_5=79, handle_5=15, lost_5=1, xid_1=48)  # nobody reports the one of GPU 1
+    sampler.rows(2)
+    plant(xid_6=63)
+    sampler.rows(1)
+    last = values("DCGM_FI_DEV_XID_ERRORS")
+    assert {gpu: last[labelled(gpu)] for gpu in (0, 5, 6)} == {0: 0, 5: 79, 6: 63}
+    assert values("anubis_agent_xids_total") == {
+        labelled(5, ',xid="79"'): 1,
+        labelled(6, ',xid="63"'): 1,
+    }
+
+
 def test_a_gpu_that_was_reset_comes_back_and_the_others_never_paused(gpu_node, plant):
     plant(duty=50, lost_after_5=2)
     gpus = Gpus(Place(gpu_node.root, gpu_node.root))

@@ -9,7 +9,7 @@
 
 enum { MOST = 16 };
 enum {
-  UNINITIALIZED = 1, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, LOST = 15, MISMATCH = 25
+  UNINITIALIZED = 1, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, TIMEOUT = 10, LOST = 15, MISMATCH = 25
 };
 struct gpu { int index; };
 static struct gpu gpus[MOST], slices[MOST]; /* the slices are of MIG */
@@ -292,6 +292,28 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *gpu, unsigned long lon
   REFUSE(gpu);
   *why = planted("throttle", gpu, 0x1);
   return planted("no_throttle", gpu, 0) ? NOT_SUPPORTED : 0;
+}
+/* Each planted XID is an event once, of GPUs that somebody listens to. */
+struct event { struct gpu *gpu; unsigned long long type, data; unsigned slice, part; };
+static unsigned listened[MOST], told_xids[MOST];
+int nvmlEventSetCreate(void **set) { *set = memset(listened, 0, sizeof listened); return 0; }
+int nvmlEventSetFree(void *set) { memset(set, 0, sizeof listened); return 0; }
+int nvmlDeviceRegisterEvents(struct gpu *gpu, unsigned long long types, unsigned *set) {
+  REFUSE(gpu);
+  if (planted("no_xids", gpu, 0)) return NOT_SUPPORTED;
+  set[gpu->index] = types == 8;
+  return 0;
+}
+int nvmlEventSetWait_v2(unsigned *set, struct event *event, unsigned ms) {
+  for (unsigned index = 0; index < MOST; index++) {
+    unsigned xid = set[index] ? planted("xid", gpus + index, 0) : 0;
+    if (xid == told_xids[index]) continue;
+    told_xids[index] = xid;
+    if (!xid) continue;
+    *event = (struct event){gpus + index, 8, xid, 0, 0};
+    return 0;
+  }
+  return TIMEOUT;
 }
 int nvmlDeviceGetNvLinkState(struct gpu *gpu, unsigned link, unsigned *up) {
   REFUSE(gpu);

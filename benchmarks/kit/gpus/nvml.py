@@ -11,9 +11,9 @@ same.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from ctypes import byref
+from ctypes import byref, c_void_p, cast
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ REASONS = (
 )
 
 
+MOST_XIDS = 100  # that are read at once
 ALL_LINKS = 0xFFFFFFFF  # the scope of a field that is the sum over them
 RECOVERY_ACTIONS = {
     0: "none",
@@ -165,6 +166,47 @@ def find_gpu(properties: Any) -> Handle:
         except pynvml.NVMLError as error:
             failure = error
     raise Unread(f"NVML knows no GPU {uuid}: {failure}")
+
+
+# --- XIDs, as the driver reports them ------------------------------------------------------
+
+
+def listen_for_xids(gpus: Iterable[Handle]) -> tuple[Any, set[int | None]]:
+    """Return a set of events that gets the XIDs of GPUs from now on, and the addresses of those
+    that report any; None if none does."""
+    listening: set[int | None] = set()
+    try:
+        events = pynvml.nvmlEventSetCreate()
+    except (pynvml.NVMLError, AttributeError):
+        return None, listening
+    for gpu in gpus:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlDeviceRegisterEvents(gpu, pynvml.nvmlEventTypeXidCriticalError, events)
+            listening.add(handle_address(gpu))
+    if not listening:
+        stop_listening(events)
+    return events if listening else None, listening
+
+
+def read_xids(events: Any) -> list[tuple[int | None, int]]:
+    """Return the XIDs since this was last asked, each with the address of its GPU's handle."""
+    xids: list[tuple[int | None, int]] = []
+    while len(xids) < MOST_XIDS:
+        try:
+            event = pynvml.nvmlEventSetWait_v2(events, 0)
+        except pynvml.NVMLError:  # there are no more, or a GPU was lost
+            break
+        xids.append((handle_address(event.device), int(event.eventData)))
+    return xids
+
+
+def handle_address(gpu: Handle) -> int | None:
+    return cast(gpu, c_void_p).value
+
+
+def stop_listening(events: Any) -> None:
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlEventSetFree(events)
 
 
 # --- readers of several values, or of structures -------------------------------------------
@@ -576,6 +618,7 @@ LOAD: dict[str, Reader] = {  # what a GPU does now, as telemetry calls it
     "gpu_power": STATE["power_w"],
     "gpu_temperature": temperature_c,
     "gpu_clock": STATE["sm_mhz"],
+    "clock_reasons": lambda gpu: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
     "pcie_generation": STATE["pcie_generation"],
     "pcie_width": STATE["pcie_width"],
 }
