@@ -309,9 +309,7 @@ def test_errors_of_gpus_have_the_names_of_dcgm_and_those_that_nothing_counts_hav
     assert 'gpu="5"' not in sampler.page  # lost: unknown, not without errors
 
 
-def test_xids_and_what_holds_clocks_back_have_the_names_of_dcgm_also_of_a_gpu_that_is_gone(
-    gpu_node, plant
-):
+def test_xids_and_clock_reasons_have_the_names_of_dcgm_also_of_a_gpu_that_is_gone(gpu_node, plant):
     plant(no_xids_1=1, throttle_2=0x40)
     sampler = Sampler(gpu_node)
     sampler.rows(1)

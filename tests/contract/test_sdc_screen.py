@@ -76,7 +76,9 @@ def test_every_screened_operation_on_a_healthy_device_is_right_and_the_odds_are_
     for one in operations_on(CPU, NAMES, N, N, ledger.left_out):
         one.screen(0, ledger)
     assert (ledger.defects, ledger.seen_once, ledger.wrong) == (Counter(), Counter(), {})
-    assert set(ledger.left_out) == {"tf32", "fp8"}
+    kernels_of_libraries = ("convolution", "attention")  # other ones with other numbers of threads
+    left_out = {name for name in ledger.left_out if not name.startswith(kernels_of_libraries)}
+    assert left_out == {"tf32", "fp8"}
     report = contract.Report(frozenset({"agreement", "seen_once"}), frozenset({"seen_once"}))
     sdc_screen.show(report, "cpu", ledger)
     sure = report.notes["fewer_than_one_wrong_in"]["cpu"]
