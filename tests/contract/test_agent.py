@@ -324,7 +324,7 @@ def test_xids_and_clock_reasons_have_the_names_of_dcgm_also_of_a_gpu_that_is_gon
     assert values("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")[labelled(2)] == 0x40
     assert values("DCGM_FI_DEV_XID_ERRORS") == {labelled(g): 0 for g in range(8) if g != 1}
     assert not values("anubis_agent_xids_total")
-    plant(xid_5=79, handle_5=15, lost_5=1, xid_1=48)  # nobody reports the one of GPU 1
+    plant(xid_5=79, handle_5=15, lost_5=1, xid_1=48)  # of GPU 1 the driver reports none
     sampler.rows(2)
     plant(xid_6=63)
     sampler.rows(1)
