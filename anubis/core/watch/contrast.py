@@ -2,11 +2,11 @@
 
 In blocks of eight seconds a node's contrast is its difference from the median of its peers. A node
 is apart if its contrast, and the change of its contrast since the first minutes, are on one side
-and exceed twice what is usual for it and for its peers, for all of the continuity. If more nodes
-are apart than one look may suspect, the job works so, and none is named; nor is a node without a
-past. The same is done in blocks of 40 seconds, which show smaller changes: steps, and the moments
-at which values are taken, make short blocks differ. A block in which the node left, or returned,
-counts in part.
+and exceed twice what is usual for it and for its peers, for all of the continuity. Usual is what
+nodes did in the first minutes, or do since then if they drift apart. If more nodes are apart than
+one look may suspect, the job works so, and none is named; nor is a node without a past. The same is
+done in blocks of 40 seconds, which show smaller changes: steps, and the moments at which values are
+taken, make short blocks differ. A block in which the node left, or returned, counts in part.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ PAST = 1 / 3  # of what is known: what the last look could not name yet began af
 LEAST_PAST = 8  # blocks: fewer do not show what is usual
 USUAL = 0.95  # quantile of a node's changes in its past
 TIMES = 2.0  # a change must exceed the usual ones so many times: four deviations of even noise
+DEVIATION = 1.4826  # times the median change of all nodes: a deviation, of even noise
 OF_RANGE = 0.01  # of the metric's range: less is rounding
 OF_LEVEL = 0.15  # of its peers' level: less holds up no job
 BUSIER = ("cpu",)  # families in which a fault may show on the other side: a processor taken away
@@ -208,7 +209,9 @@ def _changes(blocks: Floats, metric: WatchedMetric, span: Span) -> tuple[Floats,
     change = contrast - own[:, None]
     usual = quantiles(np.abs(change[:, past]), USUAL)
     usual = np.maximum(usual, np.median(usual[has_past]) if has_past.any() else 0)
-    now = 1.4826 * np.nan_to_num(medians(np.abs(change)))  # a deviation, of even noise
+    now = DEVIATION * np.nan_to_num(medians(np.abs(change)))
+    lately = now[past.stop :]
+    usual = np.maximum(usual, 2 * float(np.median(lately)) if lately.size else 0.0)
     level = quantiles(np.abs(middle)[None], 0.5)[0]
     least = max(metric.floor, OF_RANGE * span.width, OF_LEVEL * float(level))
     agreed = np.where(contrast * change > 0, np.minimum(np.abs(contrast), np.abs(change)), 0)

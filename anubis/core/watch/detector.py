@@ -304,10 +304,13 @@ class _Looking:
         return None
 
     def _may_be_fault(self, left: _Left) -> bool:
-        """Return whether a departure is not usual in the job, and not only more work."""
+        """Return whether a departure is not usual in the job, and not only more work, or the same
+        work at other moments."""
         watched, since = self.telemetry.metrics[left.metric], left.departure.since
         if not self.settings.contrast:
             return True
+        if left.departure.side is Side.EITHER and watched.fault is not Side.EITHER:
+            return False
         if left.departure.side is Side.HIGH and watched.name in GPU_WORK:
             return False
         if left.departure.side is Side.HIGH and watched.family in BUSIER:

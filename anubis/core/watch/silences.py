@@ -297,20 +297,31 @@ def costs(deviations: Iterable[Deviation], telemetry: Telemetry, since: int) -> 
 
 
 def works_less(telemetry: Telemetry, since: int) -> bool | None:
-    """Return whether the job does less work since a point than before it. None: no metric shows
-    work."""
-    levels = [medians(values) for values in _values_of_work(telemetry)]
+    """Return whether the job does less work in the minutes since a point than before it, by most of
+    the metrics that show work. None: no metric does."""
+    size = max(1, round(SMOOTH_S / telemetry.step_s))
+    until = since + size * round(SOON_S / SMOOTH_S)
     ratios = [
-        float(np.median(after[np.isfinite(after)]) / usual)
-        for level in levels
-        if (usual := _middle(level[:since])) > 0 and np.isfinite(after := level[since:]).any()
+        after / before
+        for values in _values_of_work(telemetry)
+        if (before := _at_work(values[:, :since], size))
+        and (after := _at_work(values[:, since:until], size)) is not None
     ]
-    return min(ratios) < 1 - LESS if ratios else None
+    return sorted(ratios)[len(ratios) // 2] < 1 - SLOWER if ratios else None
 
 
-def _middle(levels: Floats) -> float:
-    finite = levels[np.isfinite(levels)]
-    return float(np.median(finite)) if finite.size else 0.0
+def _at_work(values: Floats32, size: int) -> float | None:
+    """Mean of all nodes over so many points while they work: a job computes and sends in turns, and
+    pauses. None: nothing is known."""
+    nodes, points = values.shape
+    begin = points % size if points >= size else 0
+    cut = values[:, begin:].astype(np.float64).reshape(nodes, -1, min(size, max(1, points)))
+    known = np.isfinite(cut)
+    counts = known.sum(axis=(0, 2))
+    sums = np.where(known, cut, 0).sum(axis=(0, 2))
+    if not counts.any():
+        return None
+    return float(np.percentile(sums[counts > 0] / counts[counts > 0], LIVELY))
 
 
 def _lively(levels: Floats) -> Flags:
@@ -323,7 +334,10 @@ WORK = ("gpu_tensor", "gpu_fp", "nvlink_throughput", "throughput", "tcp_throughp
 AT_WORK = 95  # percentile of a metric that counts as its level at work
 NOTHING = 0.05  # of that level: less is no work
 INTERRUPTED = 0.05  # share of the time for which something may move
-LESS = 0.05  # share of its work that a job must lose to be slower
+SMOOTH_S = 40.0  # longer than most steps of a job
+SOON_S = 240.0  # a processor that is taken away costs work at once, not minutes later
+LESS = 0.05  # share of its peers' work that a node must lose
+SLOWER = 0.1  # share of its work that a job must lose to be slower: its pace changes by less alone
 REPORTING = 0.5  # share of the nodes, or of the time, that must report
 
 
