@@ -27,6 +27,7 @@ from anubis.core.diagnose.evidence import (
 )
 from anubis.core.diagnose.facts import reason
 from anubis.core.diagnose.live_progress import (
+    ALONE_S,
     HALF_REST_S,
     LONGEST_STILL_S,
     MUTE_S,
@@ -226,6 +227,21 @@ def test_a_job_that_wakes_up_without_moving_stalls_after_a_minute():
         assert standstill.observe(looks(at=at, rests=[0.0, at], sleeps=20 * at)) is None
     last = looks(at=LONGEST_STILL_S, rests=[0.0, LONGEST_STILL_S], sleeps=20 * 60)
     assert standstill.observe(last) == 0.0
+
+
+@pytest.mark.parametrize("places", [1, 3, 5])
+def test_a_rank_that_works_alone_at_many_places_hangs_no_job_for_ten_minutes(places: int):
+    """As in an evaluation on rank 0, for which all others wait. A small circle may be for ever."""
+    standstill, hangs = Standstill(), []
+    for at in range(int(ALONE_S) + 2):
+        evidence = looks(at=at, rests=[0.0, at], place=SEND)
+        works = (*OWN, f"layer{at % places} (/job/model.py:{at % 7})")
+        stacks = (replace(evidence.stacks[0], frames=works), evidence.stacks[1])
+        hangs.append(standstill.observe(replace(evidence, stacks=stacks)) is not None)
+    works_on = places > 3
+    assert any(hangs[:-2]) is not works_on
+    assert hangs[-1]
+    assert not standstill.alone
 
 
 def test_a_job_that_rests_hangs_though_it_recorded_nothing():

@@ -58,6 +58,8 @@ REST_S = 20.0  # the lower limit; all ranks rest for so long: the job hangs with
 MUTE_S = 15.0  # a rank does not answer for so long while all others rest: the job hangs
 HALF_REST_S = LONGEST_STILL_S  # the same of half of the ranks: others may only work for long
 FEWEST_SLEEPS = 2  # of a program between two looks, that show that it was woken up
+MANY_PLACES = 4  # call paths of a program within RECENT_S: it works, and turns in no small circle
+ALONE_S = 600.0  # for so long one rank may work and all others wait for it, as in an evaluation
 STORES_RATE = 100_000  # bytes a second: of logs a program writes far less
 TURNS_FRESH_S = 6.0  # a rank that took a turn within so long moves
 FRESH_S = 3.0  # a job that moved within so long moves, or within its longest pause
@@ -208,6 +210,7 @@ class Standstill:
     limit_s: float = REST_S  # without a move, that count as a standstill
     _moved_bytes: dict[int, int] = field(default_factory=dict)
     _stored_at: dict[int, float] = field(default_factory=dict)  # when a rank last moved much
+    _paths: dict[int, dict[tuple[str, ...], float]] = field(default_factory=dict)  # last seen at
 
     @property
     def quiet_s(self) -> float:
@@ -220,6 +223,31 @@ class Standstill:
         """Ranks that read or write much, as for a checkpoint: others may wait for them for long."""
         begun = self._looked_at - STILL_S
         return tuple(sorted(rank for rank, at in self._stored_at.items() if at > begun))
+
+    @property
+    def alone(self) -> tuple[int, ...]:
+        """Ranks that work at many places, as in an evaluation: others may wait for them for
+        long."""
+        if self._moved_at is None or self._looked_at - self._moved_at >= ALONE_S:
+            return ()
+        return tuple(
+            sorted(rank for rank, paths in self._paths.items() if len(paths) >= MANY_PLACES)
+        )
+
+    def _note_paths(self, evidence: JobEvidence) -> None:
+        """Note where programs that work were lately. Those that wait or rest were nowhere."""
+        rests = {state.rank: state.rests_s or 0.0 for state in evidence.processes}
+        for stack in evidence.stacks:
+            if stack.thread:
+                continue
+            if is_waiting(stack.frames) or rests.get(stack.rank, 0.0) >= STILL_S:
+                self._paths.pop(stack.rank, None)
+                continue
+            paths = self._paths.setdefault(stack.rank, {})
+            paths[tuple(frame.rpartition(":")[0] for frame in stack.frames)] = evidence.at
+        for rank, paths in self._paths.items():
+            fresh = {path: at for path, at in paths.items() if evidence.at - at <= RECENT_S}
+            self._paths[rank] = fresh
 
     def _unstored_s(self, at: float) -> float:
         return at - max(self._stored_at.values(), default=-math.inf)
@@ -260,10 +288,11 @@ class Standstill:
         twice, self._out = out & self._out, out
         self._turns.observe(evidence)
         self._note_bytes(evidence)
+        self._note_paths(evidence)
         self._rest_s = rest_of(evidence.processes) or self._mute_s(evidence)
         if (same_s := self._turns.same_s(evidence.at)) >= LONGEST_STILL_S:
             self._rest_s = self._rest_s or same_s
-        if self._unstored_s(evidence.at) < REST_S:
+        if self._unstored_s(evidence.at) < REST_S or self.alone:
             self._rest_s = 0.0
         if self._moved_at is not None:
             self._longest_look_s = max(self._longest_look_s, evidence.at - self._looked_at)
@@ -322,7 +351,10 @@ class Standstill:
 
     def _limit_s(self, is_warm: bool, processes: Iterable[ProcessState]) -> float:
         """Seconds without a move that count as a standstill. The usual pauses are known only of a
-        job that has worked for a while, and a rank that works may do so for long alone."""
+        job that has worked for a while, and a rank that works may do so for long alone, for longer
+        if it turns in no circle."""
+        if self.alone:
+            return ALONE_S
         rests = [state.rests_s for state in processes if state.pulse is Pulse.ANSWERS]
         if not is_warm or any(rest_s is not None and rest_s < STILL_S for rest_s in rests):
             return LONGEST_STILL_S

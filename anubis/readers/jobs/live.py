@@ -159,6 +159,7 @@ class LiveLook:
     sleeps: Mapping[int, int] = field(default_factory=dict)  # ranks, and how often they slept
     moved_bytes: Mapping[int, int] = field(default_factory=dict)  # of ranks, read and written
     storing: tuple[int, ...] = ()  # ranks that read or write much: others may wait for them
+    alone: tuple[int, ...] = ()  # ranks that work at many places: likewise
     quiet_s: float = 0.0  # for so long nothing has moved
     limit_s: float = STILL_S  # for so long it may pause
     rest_s: float = 0.0  # for so long its programs have rested, if that shows that it hangs
@@ -232,6 +233,7 @@ def watch_ranks(
                 limit_s=standstill.limit_s,
                 rest_s=standstill.rest_s,
                 storing=standstill.storing,
+                alone=standstill.alone,
                 hangs=hangs,
                 counts=standstill.counts,
                 fresh_s=standstill.fresh_s,
@@ -374,7 +376,7 @@ def hang_together(looks: Sequence[LiveLook]) -> bool:
     their ranks rest."""
     if len(looks) == 1:
         return looks[0].hangs
-    if any(look.storing for look in looks):
+    if any(look.storing or look.alone for look in looks):
         return False
     evidence = evidence_of_looks(looks)
     waits = any(advance.enqueued > advance.completed for advance in evidence.advances)

@@ -69,8 +69,11 @@ def _observe_ranks(path: Path) -> JobEvidence:
         return replace(evidence, stall=stall_of(looks, evidence))
     at_work = frozenset({Collector.PROGRESS, Collector.CALLS})
     storing = [rank for look in looks for rank in look.storing]
-    if storing and not evidence.gaps.get(Collector.PROGRESS):
+    alone = [rank for look in looks for rank in look.alone]
+    if (storing or alone) and not evidence.gaps.get(Collector.PROGRESS):
         why = f"{rank_list(storing)} read or write much: others may wait for that"
+        if not storing:
+            why = f"others may wait for {rank_list(alone)}, at work at many places of the program"
         evidence = replace(evidence, gaps={**evidence.gaps, Collector.PROGRESS: why})
     return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
 
