@@ -134,7 +134,7 @@ def _course(
     severity, period_s = dice.uniform(0, 1), dice.uniform(15, 45)
     load = 1 + 0.08 * stages * int(dice.choice([0, 1])) + dice.normal(0, 0.01, nodes)
     at, saved, judged, flap = float(dice.uniform(0, 20)), 0.0, 0.0, 0.0
-    everybody = np.arange(nodes)
+    all_nodes = np.arange(nodes)
 
     def enter(name: str, rows: object, begin: object, end: object) -> None:
         for node, a, b in zip(*np.broadcast_arrays(rows, begin, end), strict=True):
@@ -143,9 +143,9 @@ def _course(
     while at < LIVES_S:
         is_bad = kind and at >= onset_s
         if at - saved > every_s:
-            writers = np.unique(stages, return_index=True)[1] if few_write else everybody
+            writers = np.unique(stages, return_index=True)[1] if few_write else all_nodes
             end = at + lasts_s * dice.uniform(0.8, 1.2)
-            enter("waits", everybody, at, end)
+            enter("waits", all_nodes, at, end)
             enter("saves", writers, at, end)
             at = saved = end
             if kind == "stuck in a checkpoint" and is_bad:
@@ -179,23 +179,23 @@ def _course(
             exchange += 3 + 5 * severity
             flap = at + period_s
         if judging:
-            idle = everybody % 2 == 1 if half_judge else np.zeros(nodes, dtype=bool)
+            idle = all_nodes % 2 == 1 if half_judge else np.zeros(nodes, dtype=bool)
             end = at + judges_s
-            enter("computes", everybody[~idle], at, end)
-            enter("waits", everybody[idle], at, end)
+            enter("computes", all_nodes[~idle], at, end)
+            enter("waits", all_nodes[idle], at, end)
             course.factors["tensor"][:, int(at / FINE_S) : int(end / FINE_S)] *= 0.6
             at = judged = end
             continue
         own = gpus.mean(axis=1)
-        done = float((starved + gpus.max(axis=1)).max())
-        end = at + done + exchange
-        enter("starves", everybody, at, at + starved)
-        enter("computes", everybody, at + starved, at + starved + own)
-        enter("waits", everybody, at + starved + own, at + done)
-        enter("sends", everybody, at + done, end)
+        ready_s = float((starved + gpus.max(axis=1)).max())
+        end = at + ready_s + exchange
+        enter("starves", all_nodes, at, at + starved)
+        enter("computes", all_nodes, at + starved, at + starved + own)
+        enter("waits", all_nodes, at + starved + own, at + ready_s)
+        enter("sends", all_nodes, at + ready_s, end)
         if is_bad:
             now = slice(int(at / FINE_S), int(end / FINE_S))
-            exchanged = slice(int((at + done) / FINE_S), int(end / FINE_S))
+            exchanged = slice(int((at + ready_s) / FINE_S), int(end / FINE_S))
             course.factors["wire"][:, exchanged] = usual / exchange  # the same bytes
             if kind in ("throttled", "PCIe"):
                 for name in ("tensor", "nvlink"):

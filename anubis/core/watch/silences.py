@@ -304,21 +304,21 @@ def works_less(telemetry: Telemetry, since: int) -> bool | None:
     ratios = [
         after / before
         for values in _values_of_work(telemetry)
-        if (before := _at_work(values[:, :since], size))
-        and (after := _at_work(values[:, since:until], size)) is not None
+        if (before := _working_level(values[:, :since], size))
+        and (after := _working_level(values[:, since:until], size)) is not None
     ]
     return sorted(ratios)[len(ratios) // 2] < 1 - SLOWER if ratios else None
 
 
-def _at_work(values: Floats32, size: int) -> float | None:
+def _working_level(values: Floats32, size: int) -> float | None:
     """Mean of all nodes over so many points while they work: a job computes and sends in turns, and
     pauses. None: nothing is known."""
     nodes, points = values.shape
     begin = points % size if points >= size else 0
     cut = values[:, begin:].astype(np.float64).reshape(nodes, -1, min(size, max(1, points)))
-    known = np.isfinite(cut)
-    counts = known.sum(axis=(0, 2))
-    sums = np.where(known, cut, 0).sum(axis=(0, 2))
+    is_known = np.isfinite(cut)
+    counts = is_known.sum(axis=(0, 2))
+    sums = np.where(is_known, cut, 0).sum(axis=(0, 2))
     if not counts.any():
         return None
     return float(np.percentile(sums[counts > 0] / counts[counts > 0], LIVELY))
