@@ -136,7 +136,7 @@ def _course(
     at, saved, judged, flap = float(dice.uniform(0, 20)), 0.0, 0.0, 0.0
     all_nodes = np.arange(nodes)
 
-    def enter(name: str, rows: object, begin: object, end: object) -> None:
+    def enter(name: str, rows: npt.ArrayLike, begin: npt.ArrayLike, end: npt.ArrayLike) -> None:
         for node, a, b in zip(*np.broadcast_arrays(rows, begin, end), strict=True):
             course.phase[node, int(a / FINE_S) : int(b / FINE_S)] = NAMES.index(name)
 
