@@ -682,6 +682,18 @@ def test_the_sentence_of_a_cause_fits_a_drain_reason():
     assert describe(TREE, Part("uplinks", "leaf-0-1")) == "uplinks of leaf-0-1"
 
 
+def test_a_flow_that_is_measured_twice_counts_once_in_the_sentence():
+    """Repetitions measure suspects again; the page counts flows, and so does the sentence."""
+    fault = Fault(kind="lossy uplink", part=Part("link", "leaf-0-1", "spine-0-2"), loss=0.5)
+    fabric = ROUTED[id(TREE)]
+    network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0.01)
+    observations = observe(fabric, fully_scanned(network, fabric))
+    bad = [seen for seen in observations if seen.shortfall > 0.05]
+    (cause,) = locate(fabric, [*observations, *bad]).causes
+    assert len(cause.bad) == 2 * len(bad)
+    assert f"below normal in all {len(bad)} flows that may cross it" in sentence(fabric, cause)
+
+
 EVERY_PART = [
     *(Part("node", node) for node in RAILS.nodes),
     *(Part("nic", nic.node, nic.rail) for nic in RAILS.nics),
@@ -702,6 +714,7 @@ def test_the_subject_of_a_class_of_parts_names_only_places_that_all_share(parts)
         shortfall=0.4,
         bad=(Observation(Flow(*rail_nics_on(*RAILS.nodes[:2], "0")), 0.4),),
         good=0,
+        flows=1,
     )
     told = subject(RAILS, cause)
     assert told in sentence(RAILS, cause).replace("cannot tell apart: ", "one of ")

@@ -425,7 +425,10 @@ def test_the_page_names_blamed_unplaced_and_odd_parts():
     odd = Remark(kind="no-host", sentence="nobody knows whose H-1 is", line=7)
     view = replace(scan(SMALL, slow("node00004")), unplaced=("n7", "n8"))
     page = Markup(network_page(view, title="scan", findings=[odd]))
-    assert "node00004 or its NIC mlx5_0 at leaf-0-1[2]: 37% below normal in 10 of" in page.text
+    assert (
+        "node00004 or its NIC mlx5_0 at leaf-0-1[2]: 37% below normal in all its 10 flows"
+        in page.text
+    )
     assert "not in the fabric: n[7-8]" in page.text
     assert "line 7: nobody knows whose H-1 is" in page.text
     assert "10 of 30 flows are below normal" in page.text

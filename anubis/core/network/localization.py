@@ -43,7 +43,8 @@ class Cause:
     confidence: float  # probability that it is one of them, not another part or chance
     shortfall: float  # median of its bad flows, beyond the share of other causes
     bad: tuple[Observation, ...]  # flows that cross it and speak for it
-    good: int  # flows that cross it and are good
+    good: int  # measurements of flows that cross it and are good
+    flows: int  # different flows that may cross it; some are measured more than once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +111,7 @@ def _domain_cause(slow: SlowDomain, model: FaultPrior) -> Cause:
         shortfall=float(np.median([seen.shortfall for seen in bad])),
         bad=bad,
         good=len(slow.observations) - len(bad),
+        flows=len({seen.flow for seen in slow.observations}),
     )
 
 
@@ -177,6 +179,7 @@ def _causes(
             shortfall=float(np.median(problem.shortfall[bad])),
             bad=tuple(observations[row] for row in bad.tolist()),
             good=int(np.sum(problem.shortfall[crossing] <= problem.model.limit)),
+            flows=_count_flows(observations, crossing),
         )
         yield _Crossed(cause=cause, bad=bad, rows=crossing, share=share)
 
@@ -195,20 +198,26 @@ def _merge_directions(
         first, second = by_parts[parts], crossed
         bad = np.union1d(first.bad, second.bad)
         extra = ~np.isin(second.rows, first.rows)
+        rows = np.concatenate([first.rows, second.rows[extra]])
         cause = replace(
             first.cause,
             way="both" if first.cause.way != second.cause.way else first.cause.way,
             shortfall=float(np.median(shortfall[bad])),
             bad=tuple(observations[row] for row in bad.tolist()),
             good=max(first.cause.good, second.cause.good),
+            flows=_count_flows(observations, rows),
         )
         by_parts[parts] = _Crossed(
             cause=cause,
             bad=bad,
-            rows=np.concatenate([first.rows, second.rows[extra]]),
+            rows=rows,
             share=np.concatenate([first.share, second.share[extra]]),
         )
     return list(by_parts.values())
+
+
+def _count_flows(observations: Sequence[Observation], rows: Numbers) -> int:
+    return len({observations[row].flow for row in rows.tolist()})
 
 
 def _same_parts(problem: Problem, case: Case, numbers: Numbers) -> list[int]:
@@ -280,11 +289,13 @@ def sentence(fabric: Fabric, cause: Cause) -> str:
     )
     way = {"both": "", "out": ", outwards only", "in": ", inwards only"}[cause.way]
     when = "" if cause.steady else ", on and off"
-    flows = len(cause.bad) + cause.good
-    some = f"all {flows}" if flows == len(cause.bad) else f"{len(cause.bad)} of {flows}"
-    how = f"{cause.shortfall:.0%} below normal in {len(cause.bad)} of {flows} flows"
+    bad = len({seen.flow for seen in cause.bad})
+    some = "all" if bad == cause.flows else f"{bad} of"
+    is_end = cause.parts[0].kind in ("node", "nic")
+    some += f" its {cause.flows} flows" if is_end else f" {cause.flows} flows that may cross it"
+    how = f"{cause.shortfall:.0%} below normal in {some}"
     if cause.shortfall >= NOTHING:
-        how = f"carries nothing, {some} flows through it failed"
+        how = f"carries nothing, {some} failed"
     return f"{place}{way}{when}: {how}, {min(cause.confidence, 0.999):.1%} sure"
 
 
