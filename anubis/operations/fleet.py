@@ -77,6 +77,7 @@ class ClusterGlance:
     periodic_tasks: Mapping[PeriodicTask, float]  # when periodic work last ended without failing
     looks: tuple[KeptLook, ...]  # the last one at each job that is watched
     diagnosed: tuple[PastDiagnosis, ...]  # of the last weeks, that suspect a node
+    is_simulated: bool
 
     @cached_property
     def nodes(self) -> tuple[NodeGlance, ...]:
@@ -167,6 +168,7 @@ def glance_at(
         periodic_tasks=history.periodic_tasks.successes(),
         looks=tuple(history.looks.all()),
         diagnosed=tuple(history.diagnoses.naming(now - DETAILS_KEPT_S)),
+        is_simulated=history.node_names.executor() == "simulated",
     )
 
 

@@ -120,6 +120,7 @@ TEMPLATES = files("anubis.report") / "templates"
 class ClusterOnPage:
     name: str
     nodes: Sequence[NodeGlance]
+    is_simulated: bool
     lives: Mapping[str, Life]
     headline: str  # of the keeper; empty: no keeper
     is_alarming: bool
@@ -198,6 +199,8 @@ def node(
     made: Iterable[Decision],
     as_of: float,
     diagnosed: Sequence[tuple[PastDiagnosis, str]] = (),
+    *,
+    is_simulated: bool = False,
 ) -> str:
     """Render the page of a node. `diagnosed`: diagnoses of jobs that suspect it, and the link to
     each."""
@@ -220,6 +223,7 @@ def node(
         as_of=as_of,
         node=glance,
         facts=facts,
+        is_simulated=is_simulated,
         line=life_line(life, as_of),
         drift=f"/drift/{quote(glance.cluster, safe='')}/{quote(glance.node, safe='')}",
         life=life,
@@ -248,7 +252,12 @@ def campaigns(rows: Sequence[CampaignGlance], as_of: float) -> str:
 
 
 def campaign(
-    row: CampaignGlance, steps: int, verdicts: Mapping[Judgement, int], as_of: float
+    row: CampaignGlance,
+    steps: int,
+    verdicts: Mapping[Judgement, int],
+    as_of: float,
+    *,
+    is_simulated: bool = False,
 ) -> str:
     """Render the page of a campaign. `steps`: about how many executions its plan has; 0: it is
     over, or unknown. `verdicts`: number of nodes by what it found; empty if that is not known."""
@@ -260,6 +269,7 @@ def campaign(
         row=row,
         steps=steps,
         found=counts,
+        is_simulated=is_simulated,
         beyond_nodes=row.judgement if row.judgement not in dict(counts) else None,
         progress=progress,
     )
@@ -299,6 +309,8 @@ GAP = 0.16  # of a day
 @dataclass(frozen=True, kw_only=True)
 class ClusterOverTime:
     name: str
+    is_simulated: bool
+    now: Mapping[Judgement, int]  # nodes, as the page of the fleet has them
     days: Sequence[FleetDay]
     categories: Sequence[IncidentCategory]
     before: Sequence[TimeBefore]
@@ -328,8 +340,9 @@ def course(cluster: ClusterOverTime) -> str:
     if not tested:
         return f"No node was tested in the last {len(cluster.days)} days."
     first, last = tested[0], tested[-1]
-    now = f"{last.healthy:,} of {quantity(tests(last), 'tested node')} healthy"
-    before = f", {first.healthy:,} of {tests(first):,} on {date(first.begin)}"
+    nodes = sum(cluster.now.values())
+    now = f"{cluster.now.get(Judgement.HEALTHY, 0):,} of {quantity(nodes, 'node')} healthy now"
+    before = f", {first.healthy:,} of {tests(first):,} tested nodes on {date(first.begin)}"
     lost_h = sum(row.lost_h for row in cluster.categories)
     incidents = sum(row.incidents for row in cluster.categories)
     cost = f" {quantity(incidents, 'incident')} took {lost_h:,.0f} node-hours." if incidents else ""

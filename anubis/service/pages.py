@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 
@@ -94,7 +94,12 @@ def router(house: House) -> APIRouter:
             for past in reversed(part.diagnosed)
             if node in past.nodes
         ]
-        return _page(written.node(glance, life, kept, about_here, snapshot.at, named))
+        return _page(
+            written.node(
+                *(glance, life, kept, about_here, snapshot.at, named),
+                is_simulated=part.is_simulated,
+            )
+        )
 
     @pages.get("/campaigns")
     async def campaigns() -> Response:
@@ -109,7 +114,10 @@ def router(house: House) -> APIRouter:
         steps = steps_planned(campaign, requester) if row.finished_at is None else 0
         glance = house.board.read().clusters.get(row.cluster)
         verdicts: Mapping[Judgement, int] = glance.verdicts_of(campaign) if glance else {}
-        return _page(written.campaign(row, steps, verdicts, requester.clock()))
+        simulated = bool(glance and glance.is_simulated)
+        return _page(
+            written.campaign(row, steps, verdicts, requester.clock(), is_simulated=simulated)
+        )
 
     @pages.get("/campaigns/{campaign}/report")
     def report(campaign: str, request: Request) -> Response:
@@ -189,7 +197,11 @@ def cluster_over_time(name: str, part: ClusterGlance) -> ClusterOverTime:
         by_node[incident.node].append(incident)
     return ClusterOverTime(
         name=name,
-        days=health_by_day(part.happened.validations, part.at, DAYS),
+        days=health_by_day(
+            part.happened.validations, part.at, DAYS, {g.node: g.judgement for g in part.nodes}
+        ),
+        now=Counter(glance.judgement for glance in part.nodes),
+        is_simulated=part.is_simulated,
         categories=incident_categories(incidents, part.at),
         before=times_before(by_node, part.happened.watches),
     )
@@ -210,6 +222,7 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
             ClusterOnPage(
                 name=name,
                 nodes=part.nodes,
+                is_simulated=part.is_simulated,
                 lives=kept.lives,
                 headline=headline if has_keeper else "",
                 is_alarming=bool(kept.doubt)

@@ -259,6 +259,12 @@ class NodeNames:
                 names, rest = names | there, rest - there
             return names | rest & self._told(connection) if rest else names
 
+    def executor(self) -> str:
+        """Name of the executor that reaches the nodes; empty if none has so far."""
+        with self._database.reading() as connection:
+            cluster = _find_known(connection, self._cluster)
+        return cluster.executor if cluster else ""
+
     def all(self) -> list[str]:
         with self._database.reading() as connection:
             queries = [query for query, _ in self._queries()]

@@ -67,6 +67,19 @@ def test_counts_of_each_day_agree_with_a_naive_loop():
         assert [day.healthy, day.defective, day.unknown] == counts
 
 
+def test_the_last_day_is_as_the_nodes_stand_now_and_no_other_is():
+    """An incident that no test has cleared makes a node unknown, and is no verdict."""
+    at, run = NOW - 1.5 * DAY_S, ("gemm",)
+    well = [
+        Validation(node=f"n{n}", at=at, judgement=Judgement.HEALTHY, benchmarks=run)
+        for n in range(3)
+    ]
+    stand = {"n0": Judgement.UNKNOWN, "n1": Judgement.HEALTHY, "n2": Judgement.DEFECTIVE}
+    *_, before, today = health_by_day(well, NOW, 3, {**stand, "untested": Judgement.UNKNOWN})
+    assert (before.healthy, before.defective, before.unknown) == (3, 0, 0)
+    assert (today.healthy, today.defective, today.unknown) == (1, 1, 1)
+
+
 def test_the_last_day_is_today_and_untested_nodes_are_not_counted():
     days = health_by_day([], NOW, 3)
     assert [day.begin / DAY_S for day in days] == [98, 99, 100]
@@ -153,7 +166,9 @@ def test_the_mean_is_over_the_nodes_that_had_so_many():
 
 
 def test_the_page_over_time_states_known_and_missing_figures():
-    quiet = ClusterOverTime(name="<b>", days=health_by_day([], NOW, 3), categories=(), before=())
+    here = {"is_simulated": False, "now": {}}
+    days = health_by_day([], NOW, 3)
+    quiet = ClusterOverTime(name="<b>", days=days, categories=(), before=(), **here)
     page = health_page([quiet], NOW)
     assert "No incident is known." in page
     assert "No node was tested in the last 3 days." in page
@@ -162,7 +177,7 @@ def test_the_page_over_time_states_known_and_missing_figures():
     assert "begin with <code>anubis accept</code>" in health_page([], NOW)
     row = IncidentCategory(category="gpu", incidents=3, nodes=2, middle_h=60.0, lost_h=1234.4)
     times = [TimeBefore(number=1, nodes=2, mean_h=7.25)]
-    told = ClusterOverTime(name="prod", days=quiet.days, categories=[row], before=times)
+    told = ClusterOverTime(name="prod", days=quiet.days, categories=[row], before=times, **here)
     page = health_page([told], NOW)
     assert "2.5 days</td>" in page
     assert "1,234</td>" in page
@@ -172,9 +187,15 @@ def test_the_page_over_time_states_known_and_missing_figures():
         FleetDay(begin=n * DAY_S, healthy=h, defective=d, unknown=u)
         for n, (h, d, u) in enumerate(counts)
     ]
-    tested = ClusterOverTime(name="prod", days=days, categories=[row], before=times)
-    assert "What tests had shown" in health_page([tested], NOW)
+    here = {"is_simulated": True, "now": {Judgement.HEALTHY: 5, Judgement.UNKNOWN: 4}}
+    tested = ClusterOverTime(name="prod", days=days, categories=[row], before=times, **here)
+    page = health_page([tested], NOW)
+    assert "What tests had shown" in page
+    assert "a simulated fleet: no hardware was measured" in page
+    assert "simulated, no hardware was measured: prod" in health_page([told, tested], NOW)
+    assert "simulated" not in health_page([told], NOW)
     sentences = course(tested)
     assert sentences == (
-        "6 of 8 tested nodes healthy, 7 of 8 on 1970-01-02. 3 incidents took 1,234 node-hours."
+        "5 of 9 nodes healthy now, 7 of 8 tested nodes on 1970-01-02."
+        " 3 incidents took 1,234 node-hours."
     )

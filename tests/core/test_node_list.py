@@ -91,7 +91,13 @@ def test_a_defect_that_the_keeper_knows_is_shown_with_its_figures():
 
 def cluster(nodes: list[NodeGlance]) -> ClusterOnPage:
     return ClusterOnPage(
-        name="prod", nodes=nodes, lives={}, headline="", is_alarming=False, actions=()
+        is_simulated=False,
+        name="prod",
+        nodes=nodes,
+        lives={},
+        headline="",
+        is_alarming=False,
+        actions=(),
     )
 
 

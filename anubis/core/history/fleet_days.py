@@ -76,9 +76,16 @@ class _Shown:
         return Judgement.HEALTHY if self.is_judged and not self.owed else Judgement.UNKNOWN
 
 
-def health_by_day(validations: Iterable[Validation], now: float, days: int) -> list[FleetDay]:
-    """Count nodes by what tests had shown at the end of each of the last days, today until now."""
-    ordered = sorted(validations, key=lambda incident: incident.at)
+def health_by_day(
+    validations: Iterable[Validation],
+    now: float,
+    days: int,
+    today: Mapping[str, Judgement] | None = None,
+) -> list[FleetDay]:
+    """Count nodes by what tests had shown at the end of each of the last days. `today`: how the
+    nodes stand now, with incidents and all else, which is the last day of those that were tested.
+    """
+    ordered = sorted(validations, key=lambda verdict: verdict.at)
     shown: defaultdict[str, _Shown] = defaultdict(_Shown)
     counts: Counter[Judgement] = Counter()
     begins = [(now // DAY_S - back) * DAY_S for back in reversed(range(days))]
@@ -91,6 +98,8 @@ def health_by_day(validations: Iterable[Validation], now: float, days: int) -> l
             shown[verdict.node].note(verdict)
             counts[shown[verdict.node].judgement] += 1
             place += 1
+        if today and begin == begins[-1]:
+            counts = Counter(today[node] for node in shown if node in today)
         counted.append(
             FleetDay(
                 begin=begin,
