@@ -4,6 +4,7 @@ import sys
 import traceback
 
 NO_VERDICT = 2  # Python itself ends with 1, which says "defective" here
+INTERRUPTED = 130  # as in anubis/core/errors.py, which is not loaded yet
 
 
 def main() -> None:
@@ -12,7 +13,7 @@ def main() -> None:
 
         begin()
     except KeyboardInterrupt:
-        _fail("interrupted")
+        _fail("interrupted", INTERRUPTED)
     except MemoryError:
         _fail("out of memory while it was loaded: free some memory, or allow more (ulimit -v)")
     except Exception:
@@ -20,9 +21,9 @@ def main() -> None:
         _fail("it could not be loaded, see above: install it again")
 
 
-def _fail(reason: str) -> None:
+def _fail(reason: str, code: int = NO_VERDICT) -> None:
     print(f"anubis: error: {reason}", file=sys.stderr)
-    sys.exit(NO_VERDICT)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -301,5 +301,6 @@ def _leave(fleet: KeptFleet) -> NoReturn:
 
     is_open = any(breaker.is_open for breaker in fleet.breakers.values())
     are_out = any(life.must_be_out for life in fleet.lives.values() if life.is_there)
-    well = Judgement.UNKNOWN if fleet.doubt else Judgement.HEALTHY
+    knows = bool(fleet.lives) and not fleet.doubt
+    well = Judgement.HEALTHY if knows else Judgement.UNKNOWN
     answer.leave(Judgement.DEFECTIVE if is_open or are_out else well)

@@ -46,7 +46,7 @@ from anubis.cli.serve import serve
 from anubis.cli.sweep import sweep
 from anubis.cli.verb import Family, Leaf, Verbs
 from anubis.cli.watch import watch
-from anubis.core.errors import MISUSED, AnubisError
+from anubis.core.errors import INTERRUPTED, MISUSED, AnubisError
 
 app = typer.Typer(
     name="anubis",
@@ -57,7 +57,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": sorted(HELP)},
     epilog="Exit codes: 0 all healthy, 1 at least one node defective, 2 no verdict, "
-    "64 wrong usage.",
+    "64 wrong usage, 130 interrupted.",
 )
 PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Test": (accept, validate, scan, locate),
@@ -110,7 +110,6 @@ def root(
 # live to its end; to scan them twice took a tenth of its time.
 UNCOLLECTED = 1_000_000
 PRIVATE = 0o077  # history, criteria and pages describe a site: no new file is readable by others
-INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 
 
 def main() -> None:
@@ -146,7 +145,8 @@ def run() -> int:
             return fail(sentence, 2)
         traceback.print_exc()
         return fail("this is a bug in Anubis, and no verdict; please report the lines above", 2)
-    return fail("interrupted", 2) if code == INTERRUPTED else code or 0
+    # typer makes the same code of a KeyboardInterrupt
+    return fail("interrupted", INTERRUPTED) if code == INTERRUPTED else code or 0
 
 
 def fail(reason: str, code: int) -> int:

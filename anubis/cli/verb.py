@@ -249,6 +249,8 @@ FOLDERS = {  # option: its folder under configs/
     "--telemetry": "telemetry",
     "--topology": "topologies",
     "--mapping": "incidents",
+    "--alerts": "incidents",
+    "--pod-gate": "pod-gates",
 }
 NODES_SHOWN = 1000  # names that a shell is offered at most
 

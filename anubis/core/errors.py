@@ -15,7 +15,7 @@ AnubisError                exit code 2: no verdict
 ├── WatchError             a watch model cannot be learned, read or asked
 ├── EvidenceError          the logs, dumps or traces of a job cannot be read
 ├── TraceError             a trace of jobs cannot be read, or has no jobs
-├── Stopped                an operation was ended early; the text says how to go on
+├── Stopped                exit code 130: an operation was ended early; the text says how to go on
 ├── OutputError            the answer could not be written
 ├── MissingPackageError    a Python package that only some installations have is not there
 ├── ExecutorError          no node can be reached any more (not only one)
@@ -27,9 +27,10 @@ AnubisError                exit code 2: no verdict
     └── UnknownRecordError     exit code 64: the history has no record of that name
         └── UnknownCampaignError
 
-Exit code 64 means that the caller has to change the request: an option, a node list, an unknown
-name, or a file that the request names and that cannot be used. It says nothing about any node, and
-leaves no trace. If anything else cannot be read, such as the history, the exit code is 2.
+Exit code 64 means that a person has to change the request or a configuration: an option, a node
+list, an unknown name, or a file that the request names and that cannot be used. It says nothing
+about any node, and leaves no trace. If something else cannot be read, such as the history, the exit
+code is 2.
 
 An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.
@@ -41,6 +42,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 MISUSED = 64  # as sysexits.h has it: EX_USAGE
+INTERRUPTED = 130  # as shells have it: 128 + SIGINT
 
 
 class AnubisError(Exception):
@@ -106,7 +108,7 @@ class TraceError(AnubisError):
 
 
 class Stopped(AnubisError):
-    pass
+    exit_code = INTERRUPTED
 
 
 class OutputError(AnubisError):

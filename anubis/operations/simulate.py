@@ -33,11 +33,26 @@ def simulate(request: SimulateRequest, caller: Caller = NO_CALLER) -> Study:
         setup = replace(setup, incidents=_incident_source(request.incidents or "model", model))
     if request.risk is not None:
         setup = replace(setup, risk=request.risk)
+    if request.cluster is not None:
+        _refuse_unused_cluster(setup, model)
     jobs = _recorded_jobs(setup.jobs, caller)
     source = _source(setup, model, request.cluster, caller)
     study = Study(source.scenario, jobs, source, _learn_model(source, caller))
     _run(study, caller)
     return study
+
+
+def _refuse_unused_cluster(setup: Scenario, model: Path | None) -> None:
+    """Refuse a cluster of which nothing would be read: the answer would not be about it."""
+    if setup.incidents == "rates":
+        raise UsageError(
+            "--cluster names whose incidents are drawn or replayed, and this scenario draws them"
+            " from its own rates: add --incidents history or --incidents model, or leave it out"
+        )
+    if model is not None:
+        raise UsageError(
+            "--cluster names whose risk model is used, and --risk-model names a file: give one"
+        )
 
 
 def _incident_source(name: str, model: Path | None) -> IncidentSource:

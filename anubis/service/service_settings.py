@@ -39,7 +39,13 @@ class ServiceSettings(ServeRequest):
 
     @classmethod
     def from_request(cls, request: ServeRequest) -> Self:
-        """Settings of a request whose clusters do not contradict their policies."""
+        """Settings of a request whose files can be read and whose clusters do not contradict their
+        policies: what is wrong with them is said now, and not to whoever asks first."""
+        configs.suite(request.suite)
+        configs.policy(request.policy)
+        configs.incident_mapping(request.alerts)
+        if request.keeping:
+            configs.keeping(request.keeping)
         for file in request.clusters:
             stated_policy(request.keeping, file_of(file), file)
         return cls(

@@ -40,6 +40,7 @@ AT = "127.0.0.1:9841"
 TRIED_AGAIN_AFTER_S = 60.0  # a file that could not be written
 EARLY = 0.05  # of a step: a sleep may end a moment too soon
 STACK_BYTES = 256 << 10  # of a thread, instead of 8 MiB: the agent is small
+MISUSED, NOT_NOW = 64, 2  # exit codes: other words help, or a port that is free again
 PRIVATE = 0o077  # a recording describes a site: others may not read it
 SOURCES = {
     "host": Host,
@@ -223,7 +224,10 @@ def open_pinger(chosen: argparse.Namespace, token: str, root: Path) -> Pinger | 
         pinger = Pinger(chosen.node, token, chosen.pings, nics_here(root))
     except (OSError, OverflowError) as error:
         reason = str(getattr(error, "strerror", None) or error).lower()
-        fail(f"cannot answer pings at port {chosen.pings}: {reason}; name another with --pings")
+        fail(
+            f"cannot answer pings at port {chosen.pings}: {reason}; name another with --pings",
+            NOT_NOW,
+        )
     threading.Thread(target=pinger.run, daemon=True, name="pings").start()
     return pinger
 
@@ -237,7 +241,9 @@ def open_door(where: str, agent: Agent, token: str, pinger: Pinger | None = None
         return Door(at, agent.lines, agent.ring.lines_since, token, pinger)
     except OSError as error:
         reason = str(error.strerror).lower()
-        fail(f"cannot listen on {where}: {reason}; name another ADDRESS:PORT with --listen")
+        fail(
+            f"cannot listen on {where}: {reason}; name another ADDRESS:PORT with --listen", NOT_NOW
+        )
 
 
 def greet(door: Door) -> None:
@@ -250,9 +256,9 @@ def say(sentence: str) -> None:
     print(f"anubis agent: {sentence}", file=sys.stderr, flush=True)
 
 
-def fail(sentence: str) -> NoReturn:
+def fail(sentence: str, code: int = MISUSED) -> NoReturn:
     say(f"error: {sentence}")
-    sys.exit(2)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_an_interrupted_campaign_writes_its_page_so_far(desk):
     assert eventually(lambda: desk.began() == WAITS_AT), driver.communicate()
     driver.send_signal(signal.SIGTERM)
     out, err = driver.communicate()
-    assert (driver.returncode, out) == (2, "")
+    assert (driver.returncode, out) == (130, "")
     assert "what is known so far: so-far.html" in err
     page = Markup((desk.folder / "so-far.html").read_text()).text
     assert "incomplete: the campaign was interrupted" in page
@@ -158,7 +158,7 @@ def test_an_interrupt_says_in_one_line_how_to_go_on(desk, number):
     else:
         driver.send_signal(number)
     out, err = driver.communicate()
-    assert driver.returncode == 2
+    assert driver.returncode == 130
     assert not out
     (last,) = [line for line in err.splitlines() if line.startswith("anubis: error: ")]
     assert "interrupted" in last
@@ -179,7 +179,7 @@ def test_an_interrupt_before_anything_runs_is_no_verdict(desk):
     driver.send_signal(signal.SIGINT)
     fifo.write_text("")  # opens once the program reads, and lets it end
     out, err = driver.communicate(timeout=LIMIT_S)
-    assert (driver.returncode, out) == (2, "")
+    assert (driver.returncode, out) == (130, "")
     assert err == "anubis: error: interrupted\n"
 
 

@@ -162,6 +162,11 @@ def _load_text(findings: list[Remark], text: str, where: str, mapping: Path | No
     if mapping:
         written_there, odd = decode(read_bytes(mapping, TopologyError))
         owners, more = ibnetdiscover.parse_mapping(written_there)
+        if not owners:
+            raise TopologyError(
+                f'"{mapping}" names no GUID of a host: expected lines such as "node1'
+                ' 0x1070fd0300a1b2c3", or what ibstat -p prints below the name of each host'
+            )
         findings = [*findings, *locate((*odd, *more), f'"{mapping}"')]
     survey = parse(text, where, owners)
     return replace(survey, findings=(*findings, *survey.findings))

@@ -353,6 +353,4 @@ def parse_mapping(text: str) -> tuple[dict[str, Owner], list[Remark]]:
             if before.host != host:
                 sentence = f"{guid} is given to {before.host} and to {host}: the first is taken"
                 findings.append(Remark(kind="mapping", sentence=sentence, line=line))
-    if not owners:
-        findings.append(Remark(kind="mapping", sentence="the mapping names no GUID"))
     return owners, findings
