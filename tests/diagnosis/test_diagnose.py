@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,6 +85,20 @@ def test_the_answer_fits_ten_lines_and_names_missing_evidence(dumps: Path, calle
     assert len(lines) <= 9  # and the headline
     assert lines["cure"] == "level 2 of 4: restart the processes"
     assert "telemetry (--telemetry)" in lines["not seen"]
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [("live", "has no rank that announced itself"), ("logs", "has no text")],
+)
+def test_what_was_named_and_has_no_evidence_is_reported_first(
+    place: str, sentence: str, tmp_path: Path, caller: Caller
+):
+    (tmp_path / "random.log").write_bytes(random.Random(7).randbytes(100_000))
+    view = anubis.diagnose_job(DiagnosisRequest(places={place: tmp_path}), caller)
+    first, _, rest = dict(report.ten_lines(view))["not seen"].partition("; ")
+    assert sentence in first
+    assert rest.startswith("no ")
 
 
 def test_the_page_shows_waits_between_ranks_and_escapes_their_words(dumps: Path, caller: Caller):

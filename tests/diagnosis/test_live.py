@@ -255,7 +255,7 @@ Current thread 0x2 (most recent call first):
 
 
 def test_a_folder_without_a_job_is_refused_in_a_sentence(tmp_path: Path):
-    with pytest.raises(EvidenceError, match="no rank has announced itself"):
+    with pytest.raises(EvidenceError, match="has no rank that announced itself"):
         ranks_in(tmp_path)
     (tmp_path / "0.json").write_text("[]")
     with pytest.raises(EvidenceError, match="no announcement"):

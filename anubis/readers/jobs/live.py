@@ -173,7 +173,7 @@ def ranks_in(folder: Path) -> list[LiveRank]:
     ranks = find_ranks(folder)
     if not ranks:
         raise EvidenceError(
-            f'no rank has announced itself in "{folder}": was the job started with {HOOK} on'
+            f'"{folder}" has no rank that announced itself: was the job started with {HOOK} on'
             f" PYTHONPATH and {FOLDER_VARIABLE} set?"
         )
     return ranks

@@ -41,6 +41,7 @@ from anubis.readers.jobs.launcher_words import (
     task_labels,
 )
 from anubis.readers.jobs.log_lines import (
+    is_text,
     log_files,
     node_of_file,
     read_lines,
@@ -237,7 +238,7 @@ class Reading:
         times = (time_of(stamp or line, self.about, self.zone) for stamp, line in head)
         self.began_at = next((at for at in times if at is not None), None)
         for self._stamp, line in chain(head, unread):
-            self.lines += bool(line.strip())
+            self.lines += is_text(line)
             self._label, text = split_line(line, labels, self.ranks)
             if text:
                 self._hear(text)
