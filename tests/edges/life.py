@@ -170,8 +170,8 @@ def _alert(site: KeptSite, story: Story, spares: Sequence[str]) -> None:
     later_spares = [node for node, state in states.items() if state == "spare"]
     story.tell(
         f"an alert fires on {first}, which serves, and on the spare {spare}",
-        "both are out with the code INCIDENT after one turn, the spare takes nobody's place, and"
-        " another node is kept ready",
+        "both are out with the code INCIDENT after one turn, the spare takes no other node's place,"
+        " and another node is kept ready",
         f"{first}: {owner.shown(first)}; {spare}: {owner.shown(spare)}; brought into service:"
         f" {len(swaps)}; kept ready: {', '.join(later_spares)}",
         is_right=_has_incident(owner, first)
