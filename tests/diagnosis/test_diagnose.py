@@ -91,7 +91,7 @@ def test_the_answer_fits_ten_lines_and_names_missing_evidence(dumps: Path, calle
     ("place", "sentence"),
     [("live", "has no rank that announced itself"), ("logs", "has no text")],
 )
-def test_what_was_named_and_has_no_evidence_is_reported_first(
+def test_a_named_trace_without_evidence_is_reported_first(
     place: str, sentence: str, tmp_path: Path, caller: Caller
 ):
     (tmp_path / "random.log").write_bytes(random.Random(7).randbytes(100_000))

@@ -269,8 +269,10 @@ class RayLink:
     def _last_words(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
-        lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
-        spoken = [line.strip() for line in lines if line.strip()]
+        text = ""
+        with suppress(FileNotFoundError):  # whoever closes the link removes its folder meanwhile
+            text = self._log.read_text(errors="replace")
+        spoken = [line.strip() for line in text.split("\n") if line.strip()]
         words = f': "{spoken[-1][-LAST_WORDS:]}"' if spoken else ""
         return f"Ray ended its process here, as it does a minute after it lost its head{words}"
 

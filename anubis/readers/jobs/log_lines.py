@@ -25,7 +25,7 @@ LONGEST = 4096  # letters of a line that are kept
 MOST_BYTES = 1 << 30  # of a file, from its end; of a gzipped one, unpacked
 CHUNK = 1 << 20  # bytes
 MOST_FILES = 50_000  # logs, several for each machine
-MOST_REPLACED = 0.1  # of the letters of a line: an old encoding has less, a packed file has more
+REPLACED = "\ufffd"  # stands for bytes that are no text
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 NO_LOGS = {  # what lies beside logs
     *(".json", ".jsonl", ".pkl", ".pickle", ".pt", ".pth", ".bin", ".npz", ".npy", ".csv"),
@@ -118,11 +118,6 @@ def _text(line: bytes, longest: int) -> str:
     if "\0" in text:
         text = text.replace("\0", "")
     return COLOURS.sub("", text) if "\x1b" in text else text
-
-
-def is_text(line: str) -> bool:
-    """Return whether a line has words: it is not blank, and few of its bytes are no text."""
-    return bool(line.strip()) and line.count("\ufffd") <= MOST_REPLACED * len(line)
 
 
 def written_at(path: Path) -> float:

@@ -41,7 +41,7 @@ from anubis.readers.jobs.launcher_words import (
     task_labels,
 )
 from anubis.readers.jobs.log_lines import (
-    is_text,
+    REPLACED,
     log_files,
     node_of_file,
     read_lines,
@@ -98,6 +98,7 @@ LONGEST_SHOWN = 240  # characters of a line
 MOST_OF_FILE = 2000  # events: floods say nothing new
 MOST_OF_KIND = 20  # of one speaker
 MOST_SPEAKERS = 100_000  # ranks and processes that write into logs
+MOST_REPLACED = 0.1  # of the letters of a log: an old encoding has less, a packed file has more
 DEFAULT_GROUP = "default_pg"
 WORLD = "world"
 
@@ -128,7 +129,7 @@ def read_training(
     sources = sources_of(log_files(path), path, ranks)
     broken = Broken()
     readings = [*broken.read(sources, partial(_read, ranks, classes, zone))]
-    if not any(reading.lines for reading in readings):
+    if not any(reading.is_text for reading in readings):
         raise broken.error(f'"{path}" has no text')
     return replace(gather(readings, ranks), gaps=broken.gaps(Collector.TRAINING_LOG))
 
@@ -202,7 +203,8 @@ class Reading:
     classes: ErrorClasses
     about: float
     zone: tzinfo = UTC
-    lines: int = 0
+    letters: int = 0  # of all lines
+    replaced: int = 0  # of them, as they are no text
     events: list[tuple[Speaker, str, LogEvent]] = field(default_factory=list)  # speaker, host
     exits: list[Exit] = field(default_factory=list)
     words: LauncherWords = field(init=False)  # of Slurm and MPI's launchers
@@ -231,6 +233,10 @@ class Reading:
     def __post_init__(self) -> None:
         self.words = LauncherWords(ranks=self.ranks)
 
+    @property
+    def is_text(self) -> bool:
+        return bool(self.letters) and self.replaced <= MOST_REPLACED * self.letters
+
     def hear(self, lines: Iterable[str]) -> None:
         unread = map(split_stamp, lines)
         head = list(islice(unread, HEAD))
@@ -238,7 +244,8 @@ class Reading:
         times = (time_of(stamp or line, self.about, self.zone) for stamp, line in head)
         self.began_at = next((at for at in times if at is not None), None)
         for self._stamp, line in chain(head, unread):
-            self.lines += is_text(line)
+            self.letters += len(line.strip())
+            self.replaced += line.count(REPLACED)
             self._label, text = split_line(line, labels, self.ranks)
             if text:
                 self._hear(text)
