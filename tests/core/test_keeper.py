@@ -945,6 +945,12 @@ def test_the_invariants_of_the_keeper_hold_in_random_lives():
             live_by(seed)
 
 
+def test_a_defect_reported_after_the_repair_that_followed_it_stays_until_it_is_disproved():
+    """A proof that leaves out the test which found it is not enough; this life shows it."""
+    with blaming(291132000511):
+        live_by(291132000511)
+
+
 # --- what an orchestrator shows again ------------------------------------------------------
 
 

@@ -285,7 +285,7 @@ class Keeper:
         if life.trial and life.trial.id == event.test:
             life = replace(life, trial=None, refused=0)
         match verdict.judgement:
-            case Judgement.DEFECTIVE if event.at >= max(life.judged_at, life.repair_done_at):
+            case Judgement.DEFECTIVE if event.at >= life.judged_at:
                 return self._condemn(life, verdict, event)
             case Judgement.HEALTHY if event.at >= life.condemned_at and verdict.counts:
                 return self._clear(life, verdict, event)
