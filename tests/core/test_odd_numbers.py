@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
 import pytest
-from scipy import stats
 
 from anubis.core.judge.odd_numbers import (
     Answers,
@@ -246,13 +246,20 @@ def test_gpus_of_another_kind_do_not_vote_and_without_a_majority_none_is_right()
     ("times", "seconds", "of_others", "others_s", "gpus"),
     [(1, 30, 0, 210, 8), (2, 30, 0, 7170, 240), (3, 60, 5, 900, 16), (4, 600, 9, 600, 2)],
 )
-def test_the_chance_of_one_gpu_is_that_of_a_binomial_test_times_the_gpus(
+def test_the_chance_of_one_gpu_is_a_binomial_tail_times_the_gpus(
     times, seconds, of_others, others_s, gpus
 ):
-    share = seconds / (seconds + others_s)
-    tail = stats.binomtest(times, times + of_others, share, alternative="greater").pvalue
+    total, share = times + of_others, seconds / (seconds + others_s)
+    tail = sum(
+        math.comb(total, count) * share**count * (1 - share) ** (total - count)
+        for count in range(times, total + 1)
+    )
     found = chance_of_one(times, seconds, of_others, others_s, gpus)
     assert found == pytest.approx(min(1, gpus * tail))
+
+
+def test_a_program_that_notes_a_billion_errors_ends_no_judgement():
+    assert chance_of_one(10**9, 30.0, 10**9, 270.0, 10) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -291,14 +291,12 @@ def chance_of_one(times: int, seconds: float, of_others: int, others_s: float, g
     """Return at most how likely it is that one of so many GPUs errs so often, if all err alike.
 
     Events by chance are Poisson's. Of all that came, each then falls to a GPU by its share of the
-    time, so that the rate itself, which nobody knows, drops out (a binomial tail, times the GPUs).
+    time, so that the unknown rate itself drops out (a binomial tail, times the GPUs).
     """
-    total, share = times + of_others, seconds / (seconds + others_s)
-    tail = sum(
-        math.comb(total, count) * share**count * (1 - share) ** (total - count)
-        for count in range(times, total + 1)
-    )
-    return min(1.0, gpus * tail)
+    from scipy.special import bdtrc
+
+    tail = bdtrc(times - 1, times + of_others, seconds / (seconds + others_s))
+    return min(1.0, gpus * float(tail))
 
 
 def _wrong_places(notes: Mapping[str, object]) -> Iterator[tuple[tuple[str, str], str]]:
