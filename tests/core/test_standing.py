@@ -17,10 +17,10 @@ from anubis.core.history.events import (
     NodeAdded,
     reported_incidents,
 )
-from anubis.core.history.standing import ANY, standing
+from anubis.core.history.standing import ANY, bad_links, standing
 from anubis.core.history.status import Incident, Repair, Validation, defects_as_incidents
 from anubis.core.history.strength import Strength
-from anubis.core.records import Demand, Judgement, Workload
+from anubis.core.records import Demand, Judgement, PartVerdict, Workload
 from anubis.report.gate import GateResult
 
 NOW = 8.0
@@ -379,3 +379,15 @@ def test_a_node_is_out_until_each_defect_is_passed_at_least_as_strongly(tests):
         assert f"in campaign {wrong[-1].campaign} (X)" in known.unfit["n1"]
     else:
         assert not known.unfit
+
+
+def test_a_path_is_bad_until_its_nodes_pass_together_in_a_campaign_that_began_since():
+    pair = ("n1", "n2")
+    path = PartVerdict(
+        nodes=pair, benchmarks=BOTH[:1], subject="path", judgement=DEFECTIVE, code="X", reason=""
+    )
+    found = [verdict_of(10.0, node=node, campaign="c1") for node in pair]
+    resumed = [verdict_of(30.0, node=node, campaign="c2", began=5.0) for node in pair]
+    later = [verdict_of(30.0, node=node, campaign="c3", began=20.0) for node in pair]
+    assert list(bad_links({"c1": [path]}, [*found, *resumed])) == [pair]
+    assert bad_links({"c1": [path]}, [*found, *later]) == {}

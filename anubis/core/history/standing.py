@@ -445,7 +445,7 @@ def bad_links(
             strength.is_enough(later, earlier, benchmark)
             and all(
                 (validation := verdicts.get(node))
-                and validation.at > since
+                and validation.since > since
                 and benchmark in validation.benchmarks
                 for node in nodes
             )
