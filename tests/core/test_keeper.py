@@ -60,6 +60,7 @@ from tests.core.saboteurs import (
     CHECKED,
     DEFECTIVE,
     HEALTHY,
+    IN_PART,
     UNPROVEN,
     blaming,
     live_by,
@@ -245,6 +246,20 @@ def test_a_test_that_began_before_the_repair_was_done_proves_nothing(cluster):
     at = cluster.later()
     cluster.hear(VerdictReached(at=at, campaign="c", began=began, verdicts={"n0": HEALTHY}))
     assert cluster.state() is State.OUT
+
+
+def test_a_defect_reported_after_the_repair_that_followed_it_stays_until_it_is_disproved(cluster):
+    found_at = cluster.later()
+    cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n0",))))
+    late = VerdictReached(at=found_at, campaign="c", began=1.0, verdicts={"n0": DEFECTIVE})
+    cluster.hear(late)
+    cluster.look()
+    cluster.answer(only(cluster.tick(), Prove), IN_PART)
+    cluster.look()
+    assert cluster.state() is State.OUT
+    cluster.conclude(HEALTHY, "n0")
+    cluster.look()
+    assert cluster.state() is State.IN_SERVICE
 
 
 def test_a_healthy_verdict_with_too_few_measurements_is_no_proof(cluster):
@@ -943,12 +958,6 @@ def test_the_invariants_of_the_keeper_hold_in_random_lives():
     for seed in range(LIVES):
         with blaming(seed):
             live_by(seed)
-
-
-def test_a_defect_reported_after_the_repair_that_followed_it_stays_until_it_is_disproved():
-    """A proof that leaves out the test which found it is not enough; this life shows it."""
-    with blaming(291132000511):
-        live_by(291132000511)
 
 
 # --- what an orchestrator shows again ------------------------------------------------------
