@@ -85,7 +85,7 @@ from anubis.operations.standings import present_of
 from anubis.operations.tell import Telling, note, tell_all
 from anubis.operations.tokens import order_entry
 from anubis.reach.notifiers.notifier import NotifierSettings
-from anubis.reach.orchestrators.orchestrator import Orchestrator
+from anubis.reach.orchestrators.orchestrator import Orchestrator, Refusals
 from anubis.report.keep import sentence
 from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
@@ -719,7 +719,7 @@ def _batches_of_orders(actions: Iterable[LifeAction]) -> Iterator[dict[str, Life
         yield batch
 
 
-def _refusals(order: Callable[[Nodes], Mapping[str, str]], nodes: Nodes) -> Mapping[str, str]:
+def _refusals(order: Callable[[Nodes], Refusals], nodes: Nodes) -> Refusals:
     """Give an order; return why, by node, it was refused: for all of them if nothing answered."""
     try:
         return order(nodes) if nodes else {}

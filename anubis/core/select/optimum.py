@@ -16,12 +16,13 @@ from anubis.core.select.selection import Choice, Menu, choose
 
 SLACK = 1e-9  # for shares that add up to at most 1
 PLACES = 6  # decimals of a risk: the solver keeps its rules to a millionth
-# limits that count steps and no seconds, so that the choice is the same on every machine
+# The first limits count steps, so that the choice is the same on every machine that has time for
+# them. The last one counts seconds, for machines that have not.
 MOST_COLUMNS = 20_000  # of a programme; in a larger one the first step alone takes seconds
 MOST_WORK = 400_000  # columns x nodes of the search tree
-EXACT_COLUMNS = 2_000  # in a larger programme
-NEAR = 1e-3  # the cheapest choice need be no nearer: the last thousandth takes most of the time
-LONGEST_S = 2.0  # of a step, three of which a choice takes at most, however busy the machine is
+EXACT_COLUMNS = 2_000  # in a larger programme a choice within NEAR of the cheapest suffices
+NEAR = 1e-3  # as a share of its cost: the last thousandth takes most of the time
+LONGEST_S = 2.0  # of a step, three of which a choice takes at most
 
 
 def optimum(menu: Menu, *, p0: float, worth: float = 0.0, greedy: Choice | None = None) -> Choice:

@@ -3,8 +3,8 @@ folder declares one, as `ORCHESTRATOR`: keys of files, the reference and `kind:`
 
 An orchestrator shows the fleet and takes two orders. None is trusted to have obeyed: the next
 observation shows whether an order had its effect. It decides nothing. An order names all of its
-nodes, so that a rack that loses power costs a few commands. What is refused for one node is
-returned, and keeps nothing from the others. An OrchestratorError means that nothing answered.
+nodes, so that a rack that loses power costs a few commands. A refusal for one node is returned, and
+the others get their order all the same. An OrchestratorError means that nothing answered.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Orchestrator(Protocol):
 
 
 def order_each(order: Callable[[str], None], nodes: Collection[str], at_once: int = 1) -> Refusals:
-    """Give an order that is about one node for each; a refusal keeps nothing from the others."""
+    """Give an order for each node; after a refusal for one, the others still get theirs."""
 
     def refusal(node: str) -> str:
         try:

@@ -128,7 +128,7 @@ class SlurmOrchestrator:
 
     def cordon(self, reasons: Mapping[str, str]) -> Refusals:
         """Drain nodes, those with the same reason by one command."""
-        changeable, refused = self._changeable(reasons)
+        changeable, refused = self._find_changeable(reasons)
         by_reason = defaultdict[str, list[str]](list)
         for node, before in changeable.items():
             if not _is_drained_for(reasons[node], before):
@@ -149,11 +149,11 @@ class SlurmOrchestrator:
     def release(self, nodes: Collection[str]) -> Refusals:
         """Take back drains. A node that is down stays down: unlike `resume`, `undrain` takes back
         a drain only."""
-        changeable, refused = self._changeable(nodes)
+        changeable, refused = self._find_changeable(nodes)
         kept = [node for node, before in changeable.items() if before.shows.keeps_jobs_off]
         return refused | self._update(kept, "state=undrain")
 
-    def _changeable(self, nodes: Iterable[str]) -> tuple[dict[str, SlurmNode], dict[str, str]]:
+    def _find_changeable(self, nodes: Iterable[str]) -> tuple[dict[str, SlurmNode], dict[str, str]]:
         """Return the nodes that Anubis may change, as Slurm shows them, and why not the others."""
         names = list(nodes)
         shown = self._look_at(names)
@@ -162,8 +162,8 @@ class SlurmOrchestrator:
         return {node: shown[node] for node in names if node not in refused}, refused
 
     def _update(self, nodes: Sequence[str], *changes: str) -> dict[str, str]:
-        """Change all of these nodes by one command. If Slurm refuses it, each gets one of its own,
-        so that one node keeps nothing from the others."""
+        """Change all of these nodes by one command. If Slurm refuses it, each node gets a command
+        of its own, so that one refusal does not stop the others."""
         if not nodes:
             return {}
         try:

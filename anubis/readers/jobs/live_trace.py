@@ -71,9 +71,11 @@ def _observe_ranks(path: Path) -> JobEvidence:
     storing = [rank for look in looks for rank in look.storing]
     alone = [rank for look in looks for rank in look.alone]
     if (storing or alone) and not evidence.gaps.get(Collector.PROGRESS):
-        why = f"{rank_list(storing)} read or write much: others may wait for that"
-        if not storing:
-            why = f"others may wait for {rank_list(alone)}, at work at many places of the program"
+        why = (
+            f"{rank_list(storing)} read or write much: others may wait for that"
+            if storing
+            else f"others may wait for {rank_list(alone)}, at work at many places of the program"
+        )
         evidence = replace(evidence, gaps={**evidence.gaps, Collector.PROGRESS: why})
     return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
 
