@@ -177,9 +177,9 @@ def counts(clusters: Sequence[BetweenNodes]) -> Iterator[tuple[str, int, str]]:
     doubted = sum(between.doubted for between in clusters)
     unmeasured = sum(between.unmeasured for between in clusters)
     measured = sum(r.measured for between in clusters for r in between.tiers.values())
-    yield "defective" if defective else "none", defective, "suspected"
+    yield "defective" if defective else "none", defective, "defective"
     if doubted:
-        yield "unknown", doubted, "in doubt"
+        yield "unknown", doubted, "suspected"
     never = [between for between in clusters if between.nodes and between.at is None]
     if never:
         yield "unknown", len(never), f"{'clusters' if never[1:] else 'cluster'} never measured"
@@ -193,9 +193,10 @@ def to_do(between: BetweenNodes) -> str:
     if not between.nodes:
         return "no node was tested yet: begin with anubis accept."
     if between.at is None:
+        and_suspected = ", and a part of it is suspected" if between.doubted else ""
         return (
-            "the fabric was never measured: anubis scan --topology FILE does, and names the part"
-            " behind what is slow."
+            f"the fabric was never measured{and_suspected}: anubis scan --topology FILE measures it"
+            " and names the part behind what is slow."
         )
     age = f"measured last {moment(between.at)}"
     if between.defective or between.doubted:

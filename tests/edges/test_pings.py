@@ -183,6 +183,7 @@ def test_a_link_that_flaps_is_an_event_and_on_the_page_and_no_node_is_suspected(
     page = fabric_page([between], as_of=1.8e9)
     assert "link leaf2 - spine" in page
     assert "loses pings in 3 episodes" in page
+    assert "<b>1</b> suspected" in page.partition("</h1>")[0]
 
 
 def test_a_report_of_an_agent_is_read_and_nonsense_is_refused():

@@ -424,7 +424,7 @@ def test_the_fabric_page_shows_the_time_of_measurement_and_suspected_parts(near)
     (crossed,) = [line for line in report if line["type"] == "crossed"]
     measured = [(link["measured"], link["every"]) for link in fabric["links"][1:]]
     assert measured == [(tier["crossed"], tier["links"]) for tier in crossed["tiers"]]
-    assert f"{len(parts)} suspected" in text_of(html)
+    assert f"{len(parts)} defective" in text_of(html)
     assert '<svg class="fabric"' in html
 
 
