@@ -254,9 +254,12 @@ def test_a_defect_reported_after_the_repair_that_followed_it_stays_until_it_is_d
     late = VerdictReached(at=found_at, campaign="c", began=1.0, verdicts={"n0": DEFECTIVE})
     cluster.hear(late)
     cluster.look()
-    cluster.answer(only(cluster.tick(), Prove), IN_PART)
+    told = only(cluster.answer(only(cluster.tick(), Prove), IN_PART), Notify)
+    assert told.subject == "n0"
+    assert DEFECTIVE.code in told.sentence
     cluster.look()
     assert cluster.state() is State.OUT
+    assert not cluster.tick()  # nothing more is begun, so it is said once
     cluster.conclude(HEALTHY, "n0")
     cluster.look()
     assert cluster.state() is State.IN_SERVICE

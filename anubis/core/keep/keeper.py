@@ -337,6 +337,14 @@ class Keeper:
             life = replace(life, refuted_at=-math.inf if is_whole else event.at)
         if verdict.is_fit and life.defect and life.defect.at <= event.began:
             life = replace(life, defect=None)
+        if (
+            life.defect
+            and not life.owes(Debt.REPAIR)
+            and any(o.debt is Debt.REPAIR for o in before)
+        ):
+            commands.append(
+                Notify(subject=life.node, sentence=_sentence_of_open_defect(life, event))
+            )
         if life.ticket and not life.is_broken:
             commands.append(
                 CloseTicket(
@@ -685,6 +693,17 @@ def _give_up(life: Life, suspected: Collection[Owed], why: str) -> Learnt:
     left = tuple(owed for owed in life.owed if owed not in gone)
     ended = [_end_suspicion(owed.id, life.node, Outcome.GIVEN_UP, why) for owed in gone]
     return replace(life, owed=left), [*ended]
+
+
+def _sentence_of_open_defect(life: Life, event: VerdictReached) -> str:
+    """Sentence about a node that passed what its repair called for, but not what had found its
+    defect: no test of the keeper's measures that."""
+    assert life.defect
+    return (
+        f"passed campaign {event.campaign} after its repair, but no test there measures what"
+        f" campaign {life.defect.campaign} found ({life.defect.code}): the node stays out until one"
+        f" that does passes; begin it with anubis validate {life.node}"
+    )
 
 
 def _is_let_in_unproven(life: Life) -> bool:
