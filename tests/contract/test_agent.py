@@ -214,14 +214,14 @@ def agent(*words: str | Path, env: dict[str, str] | None = None) -> Iterator[Run
 @pytest.fixture
 def gpu_node(tmp_path, nvml_library, monkeypatch) -> Iterator[GpuNode]:
     """NVML answers in this process, and knows eight GPUs."""
-    ctypes.CDLL(str(nvml_library))
+    library = ctypes.CDLL(str(nvml_library))
     monkeypatch.setenv("NVML_count", "8")
     (tmp_path / "node").mkdir()
     node = GpuNode(tmp_path / "node", nvml_library.parent)
     node.plant_hcas()
     yield node
     monkeypatch.undo()
-    kit.gpus.nvml.begin()  # forgets what was counted
+    library.forget()
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def nvml(nvml_library, monkeypatch):
     fake = Fake(nvml_library, monkeypatch.setenv)
     yield fake
     monkeypatch.undo()
-    kit.gpus.nvml.begin()  # forgets what was counted
+    fake.library.forget()
 
 
 @pytest.fixture
