@@ -1,7 +1,8 @@
 """All GPUs of a node at once, each measured by a process of its own, as jobs load a node.
 
-The program is started again for each GPU, with only that one in sight and on the CPUs near it. They
-begin each series together. This process loads no torch: it waits, and joins what the others report.
+The program is started again for each GPU, with only that one in sight and on the CPUs near it; in a
+suite by a process that stays with the GPU for several programs (forks.py). They begin each series
+together. This process loads no torch: it waits, and joins what the others report.
 A GPU that hangs or fails costs its own samples and is named; those of the others stay. If the host
 has no memory for so many processes at once, nothing is measured: one after the other would be
 another measurement.
@@ -21,7 +22,7 @@ from typing import Any
 
 import contract
 
-from kit import host_memory
+from kit import forks, host_memory
 from kit.background import begin
 from kit.gpus.cards import amd_cards, cards, choosing_variable, visible_gpus
 from kit.gpus.readings import Unread
@@ -88,9 +89,10 @@ def measured_apart(report: contract.Report, at_once: bool, host_bytes: int = 0) 
     if len(to_measure) + len(refused) < 2:
         return False
     together = len(to_measure) or 1 if at_once else 1
-    process_bytes = host_memory.PROCESS_BYTES + host_bytes
+    begun = min(together, forks.idle())  # they have what every process takes
+    needed_bytes = (together - begun) * host_memory.PROCESS_BYTES + together * host_bytes
     in_turn = "free some, or measure with gpus=in_turn"
-    if reason := host_memory.shortage(together, process_bytes, in_turn):
+    if reason := host_memory.shortage(together, needed_bytes // together, in_turn):
         raise contract.Unmeasured(reason)
     names = [gpu.name for gpu in to_measure] if at_once else []
     with hold_meeting(names) as (address, meeting), ThreadPoolExecutor(together) as threads:

@@ -6,6 +6,8 @@ or `python -m anubis`, a second less.
 
 Each program has its own arguments, environment, folder, files and session, as if a shell had
 started it, and CUDA begins anew in it. One whose requester ends is killed, and so is what it leaves
+behind. Programs for one GPU of several run in turn in a process that stays with that GPU, so that
+CUDA and its libraries begin once for all of them; it ends after one that fails or leaves something
 behind. `forked_python` stands for the interpreter and asks here; torchrun and each_gpu start their
 processes by it (PYTHON_EXEC). An address that begins with @ is a name that no file has. Standard
 library only, and nothing of kit, so that a program finds its own.
@@ -26,10 +28,12 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,6 +43,10 @@ MOST_BYTES = 1 << 20  # of a request: arguments and environment
 BEGUN = b"begun"
 PATIENCE_S = 5.0  # with a program that was killed
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
+ONE_GPU = "ANUBIS_GPU"  # in the environment of a program for one GPU of several (contract.py)
+OF_ONE_RUN = {FORKS, "ANUBIS_LIMIT_S", "ANUBIS_MEETING", "TMPDIR"}  # no reason for a new process
+ENDED_WELL = {0, 3}  # exit codes of the benchmark contract: measured, and not applicable
+THREAD_PATIENCE_S = 0.5  # with a thread that is about to end
 
 Request = dict[str, Any]
 
@@ -115,6 +123,19 @@ def begin(
     return server, int(pid)
 
 
+def idle() -> int:
+    """Count the processes that stay with GPUs and wait for the next program."""
+    address, _, _ = os.environ.get(FORKS, "").partition(" ")
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            server.settimeout(PATIENCE_S)
+            server.connect(named(address))
+            server.send(b'{"idle": ""}')
+            return len(json.loads(server.recv(4096) or b"[]"))
+    except OSError:  # programs are started one by one
+        return 0
+
+
 def wait(server: socket.socket) -> int:
     """The exit code of a program that has begun."""
     try:
@@ -147,6 +168,7 @@ class Server:
         self._is_reaper = is_reaper
         self._requester_of: dict[int, socket.socket] = {}
         self._order_of: dict[int, str] = {}
+        self._residents: dict[int, Resident] = {}
         self._has_had_orders = False
         self._waiting: list[tuple[socket.socket, str, float]] = []  # for the end of an order
         self._listening = listen(address)
@@ -166,9 +188,10 @@ class Server:
         while True:
             for key, _ in self._ready.select(0.1 if self._waiting else None):
                 if key.fileobj is sys.stdin:
-                    for pid in self._requester_of:
+                    for pid in {*self._requester_of, *self._residents}:
                         kill(pid)
                     self._requester_of.clear()
+                    self._residents.clear()
                     for pid in self._left_behind():
                         kill(pid)
                     return
@@ -176,8 +199,10 @@ class Server:
                     self._hear()
                 elif key.fileobj is self._ended:
                     self._ended.recv(4096)
-                elif key.data in self._requester_of:
+                elif key.fileobj is self._requester_of.get(key.data):
                     kill(key.data)
+                elif key.data in self._residents and key.fileobj is self._residents[key.data].line:
+                    self._hear_resident(key.data)
             self._answer()
 
     def _hear(self) -> None:
@@ -194,23 +219,80 @@ class Server:
             self._tell(requester, request["running"])
         elif "gone" in request:
             self._waiting.append((requester, request["gone"], time.monotonic() + PATIENCE_S))
+        elif "idle" in request or "leave" in request:
+            idle = [pid for pid in self._residents if pid not in self._requester_of]
+            for pid in idle if "leave" in request else ():
+                self._dismiss(pid)
+            answer(requester, idle)
         else:
             self._start(requester, request, files)
         for file in files:
             os.close(file)
 
     def _start(self, requester: socket.socket, request: Request, files: list[int]) -> None:
-        pid = os.fork()
-        if pid == 0:
-            self._forget()
-            requester.close()
-            os._exit(exit_code(request, files))
+        if ONE_GPU in request["environment"]:
+            pid = self._resident_for(requester, request, files)
+            with suppress(OSError):  # it has just ended, which is heard like the end of a program
+                socket.send_fds(self._residents[pid].line, [json.dumps(request).encode()], files)
+        else:
+            pid = os.fork()
+            if pid == 0:
+                self._forget()
+                requester.close()
+                os._exit(exit_code(request, files))
         self._requester_of[pid] = requester
         self._order_of[pid] = request.get("order", "")
         self._has_had_orders |= bool(self._order_of[pid])
         self._ready.register(requester, selectors.EVENT_READ, pid)
         with suppress(OSError):  # it has gone: its program is killed in the next round
             requester.send(b"%s %d" % (BEGUN, pid))
+
+    def _resident_for(self, requester: socket.socket, request: Request, files: list[int]) -> int:
+        """Return the process that stays with the GPU of this request; begin it if there is none, or
+        if another environment was given to it."""
+        environment = request["environment"]
+        lasting = {name: text for name, text in environment.items() if name not in OF_ONE_RUN}
+        begun_as = {"environment": lasting, "core": request["core"]}
+        for pid, resident in list(self._residents.items()):
+            if pid not in self._requester_of:
+                if resident.begun_as == begun_as:
+                    return pid
+                if resident.gpu == environment[ONE_GPU]:
+                    self._dismiss(pid)
+        line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
+        line.setblocking(False)
+        pid = os.fork()
+        if pid == 0:
+            self._forget()
+            for end in (requester, line):
+                end.close()
+            for file in files:  # they come by the line
+                os.close(file)
+            try:
+                stay(far)
+            finally:
+                os._exit(1)
+        far.close()
+        self._residents[pid] = Resident(environment[ONE_GPU], begun_as, line)
+        self._ready.register(line, selectors.EVENT_READ, pid)
+        return pid
+
+    def _hear_resident(self, pid: int) -> None:
+        """Hear the exit code of a program, after which the process stays."""
+        with suppress(OSError):
+            if code := self._residents[pid].line.recv(100):
+                self._conclude(pid, code)
+                return
+        self._dismiss(pid)
+
+    def _dismiss(self, pid: int) -> None:
+        """End a process that stays with a GPU, unless it has ended by itself."""
+        if pid not in self._requester_of:
+            kill(pid)
+        resident = self._residents.pop(pid)
+        self._ready.unregister(resident.line)
+        resident.line.close()
 
     def _forget(self) -> None:
         """Close what is the server's and not the program's."""
@@ -223,6 +305,7 @@ class Server:
             self._ended,
             self._wake,
             *self._requester_of.values(),
+            *(resident.line for resident in self._residents.values()),
             *waiting,
         ):
             end.close()
@@ -232,12 +315,9 @@ class Server:
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
-                self._order_of.pop(pid, None)
-                if requester := self._requester_of.pop(pid, None):
-                    self._ready.unregister(requester)
-                    with suppress(OSError):
-                        requester.send(str(os.waitstatus_to_exitcode(status)).encode())
-                    requester.close()
+                if pid in self._residents:
+                    self._hear_resident(pid)
+                self._conclude(pid, str(os.waitstatus_to_exitcode(status)).encode())
         for pid in self._left_behind():
             kill(pid)
         for waiting in list(self._waiting):
@@ -246,12 +326,18 @@ class Server:
                 self._tell(requester, order)
                 self._waiting.remove(waiting)
 
+    def _conclude(self, pid: int, code: bytes) -> None:
+        """Tell the requester of a program that it has ended."""
+        self._order_of.pop(pid, None)
+        if requester := self._requester_of.pop(pid, None):
+            self._ready.unregister(requester)
+            with suppress(OSError):
+                requester.send(code)
+            requester.close()
+
     def _tell(self, requester: socket.socket, order: str) -> None:
         """Tell which programs of an order run."""
-        pids = [pid for pid, of in self._order_of.items() if of == order]
-        with suppress(OSError):
-            requester.send(json.dumps(pids).encode())
-        requester.close()
+        answer(requester, [pid for pid, of in self._order_of.items() if of == order])
 
     def _left_behind(self) -> list[int]:
         """List our children that we did not start, once no program runs: a program that runs may
@@ -259,7 +345,23 @@ class Server:
         if not self._is_reaper or self._requester_of or not self._has_had_orders:
             return []
         text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-        return [int(pid) for pid in text.split() if int(pid) not in self._requester_of]
+        started = {*self._requester_of, *self._residents}
+        return [int(pid) for pid in text.split() if int(pid) not in started]
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A process that stays with a GPU, as the server sees it."""
+
+    gpu: str
+    begun_as: Request  # environment and limits, which programs that follow must have too
+    line: socket.socket
+
+
+def answer(requester: socket.socket, pids: list[int]) -> None:
+    with suppress(OSError):
+        requester.send(json.dumps(pids).encode())
+    requester.close()
 
 
 def is_ours(line: socket.socket) -> bool:
@@ -301,7 +403,8 @@ def load_torch() -> None:
 
 def become(request: Request, files: list[int]) -> None:
     """Be that program: what Python does between its start and the program's first line."""
-    os.setsid()
+    if os.getsid(0) != os.getpid():
+        os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # with the server
     os.sched_setaffinity(0, request["cpus"])
     resource.setrlimit(resource.RLIMIT_CORE, request["core"])
@@ -342,6 +445,15 @@ def become(request: Request, files: list[int]) -> None:
 
 def exit_code(request: Request, files: list[int]) -> int:
     """The exit code of that program. What is left of the interpreter (a second to tidy) is left."""
+    code = run(request, files)
+    threading._shutdown()  # type: ignore[attr-defined] # as Python does: others may still work
+    atexit._run_exitfuncs()
+    flush()
+    return code
+
+
+def run(request: Request, files: list[int]) -> int:
+    """Run that program to its end, and return its exit code."""
     code: object = 1
     try:
         become(request, files)
@@ -350,14 +462,109 @@ def exit_code(request: Request, files: list[int]) -> int:
         code = end.code
     except BaseException:
         traceback.print_exc()
-    threading._shutdown()  # type: ignore[attr-defined] # as Python does: others may still work
-    atexit._run_exitfuncs()
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1
+    return code or 0
+
+
+def flush() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    return code or 0
+
+
+# --- a process that stays with a GPU ---------------------------------------------------------
+
+
+def stay(line: socket.socket) -> NoReturn:
+    """Run programs in turn as they are asked for, until one fails or leaves something behind."""
+    start = Start()
+    while True:
+        message, files, _, _ = socket.recv_fds(line, MOST_BYTES, 3)
+        if not message:
+            os._exit(0)
+        with suppress(OSError):  # the most memory that a program had is counted from here
+            Path("/proc/self/clear_refs").write_text("5")
+        code = run(json.loads(message), files)
+        flush()
+        if code not in ENDED_WELL or not start.is_restored():
+            os._exit(code)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for file in range(3):  # whoever reads what the program wrote waits for its end
+            os.dup2(nothing, file)
+        os.close(nothing)
+        line.send(str(code).encode())
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a program finds that begins: each that follows in the same process is to find it too."""
+
+    path: list[str] = field(default_factory=lambda: [*sys.path])
+    modules: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules))
+    settings: dict[str, Any] = field(default_factory=lambda: torch_settings())
+
+    def is_restored(self) -> bool:
+        """Restore what a program changed. False: a thread or memory of a GPU is left."""
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread():
+                thread.join(THREAD_PATIENCE_S if thread.daemon else None)
+        added = tuple(folder + os.sep for folder in {*sys.path} - {*self.path} if folder)
+        for name in {*sys.modules} - self.modules:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(added):
+                del sys.modules[name]  # another program may have its own of this name
+        sys.path[:] = self.path
+        tempfile.tempdir = None
+        gc.collect()
+        try:
+            restore_torch(self.settings)
+            return threading.active_count() == 1 and not gpu_bytes()
+        except RuntimeError:  # an error of a GPU for which the program did not wait
+            return False
+
+
+def torch_settings() -> dict[str, Any]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    return {
+        "precision": torch.get_float32_matmul_precision(),
+        "benchmark": torch.backends.cudnn.benchmark,
+        "allow_tf32": torch.backends.cudnn.allow_tf32,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "threads": torch.get_num_threads(),
+        "seed": torch.initial_seed(),
+    }
+
+
+def restore_torch(settings: dict[str, Any]) -> None:
+    """Set torch as it was, and its generators as a process finds them that begins."""
+    if not settings:
+        return
+    import torch
+
+    if torch.get_float32_matmul_precision() != settings["precision"]:
+        torch.set_float32_matmul_precision(settings["precision"])
+    if torch.backends.cudnn.allow_tf32 != settings["allow_tf32"]:
+        torch.backends.cudnn.allow_tf32 = settings["allow_tf32"]
+    torch.backends.cudnn.benchmark = settings["benchmark"]
+    torch.use_deterministic_algorithms(settings["deterministic"])
+    torch.set_num_threads(settings["threads"])
+    torch.manual_seed(settings["seed"])
+
+
+def gpu_bytes() -> int:
+    """Return what tensors still take of the GPU, once libraries gave back what they had set
+    aside."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    torch.cuda.synchronize()
+    if clear := getattr(torch._C, "_cuda_clearCublasWorkspaces", None):
+        clear()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return int(torch.cuda.memory_allocated())
 
 
 if __name__ == "__main__":

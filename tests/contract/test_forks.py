@@ -55,6 +55,7 @@ class Lent:
         program.write_text(text)
         argv = [sys.executable, str(program), *map(str, words)]
         order = {"argv": argv, "env": env, "forks": str(self.loads_nothing / "forks.py")}
+        order["by_gpu"] = "ANUBIS_GPU" in env
         return self.forked.lend(order, os.environ)
 
     def start(self, order: dict) -> subprocess.Popen:
@@ -198,3 +199,63 @@ def test_a_stranger_is_none_of_ours():
             return struct.pack("3i", 1, os.geteuid() + 1, 0)
 
     assert not forks.is_ours(Line())
+
+
+# --- processes that stay with a GPU -----------------------------------------------------------
+
+OF_GPU = {"ANUBIS_GPU": "cuda:0"}
+KNOWS = "import os, sys; print(os.getpid(), *sys.argv[1:], hasattr(sys, 'met'), flush=True); "
+
+
+def ran(lent: Lent, text: str, *words: object, **env: str) -> tuple[int, list[str]]:
+    process = lent.start(lent.order(KNOWS + text, *words, **{**OF_GPU, **env}))
+    out, _ = process.communicate(timeout=LIMIT_S)
+    return process.returncode, out.split()
+
+
+def test_programs_of_one_gpu_run_in_turn_in_one_process_and_each_finds_its_own(lent, tmp_path):
+    (tmp_path / "own.py").write_text("number = 1")
+    sets = "import own; own.number += 1; sys.path.insert(0, 'x'); print(own.number, len(sys.path))"
+    (first, second) = (ran(lent, sets, word, ANUBIS_LIMIT_S=word) for word in "ab")
+    assert first == (0, [first[1][0], "a", "False", "2", first[1][-1]])
+    assert second == (0, [first[1][0], "b", "False", "2", first[1][-1]])
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("sys.exit(1)", 1),
+        ("os.kill(os.getpid(), 11)", -11),
+        ("import threading; threading.Thread(target=sys.stdin.read, daemon=True).start()", 0),
+        ("import threading; t = threading.Timer(60, print); t.daemon = True; t.start()", 0),
+    ],
+)
+def test_a_program_that_fails_or_leaves_a_thread_is_followed_by_a_new_process(lent, end, code):
+    (ended, first), (_, second) = ran(lent, end), ran(lent, "")
+    assert ended == code
+    assert (first[0] == second[0]) is ("stdin" in end)  # that thread ends by itself
+
+
+@pytest.mark.parametrize("is_numbered_otherwise", [False, True])
+def test_a_process_that_stays_is_no_stranger_on_its_gpu(lent, monkeypatch, is_numbered_otherwise):
+    _, (word, *_) = ran(lent, "")
+    pid = int(word)
+    seen_as = pid + is_numbered_otherwise  # as the host numbers the processes of a container
+    monkeypatch.setattr(guardian, "gpu_processes", lambda: [] if is_gone(pid) else [seen_as])
+    assert guardian.occupied_by(lent.order("", **OF_GPU), patience_s=0.4) == ""
+    assert is_gone(pid) is is_numbered_otherwise
+
+
+def test_a_process_that_stays_leaves_before_a_program_that_may_want_all_of_its_gpu(lent):
+    _, (pid, *_) = ran(lent, "")
+    lent.order("")
+    assert eventually(lambda: is_gone(int(pid)))
+
+
+def test_a_program_that_is_killed_takes_the_process_along_that_would_have_stayed(lent, tmp_path):
+    _, (pid, *_) = ran(lent, "")
+    process = lent.start(lent.order(SLEEPS, tmp_path / "pid", **OF_GPU))
+    assert pid_in(tmp_path / "pid") == int(pid)
+    process.kill()
+    process.communicate()
+    assert eventually(lambda: is_gone(int(pid)))

@@ -352,7 +352,7 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-2)
     assert parse_listing(listing) == [f"{card} MIG 3g.20gb"] * 2 + [card]
 
 
-PAIR = SimpleNamespace(exclusive=True, launcher="torchrun")
+PAIR = SimpleNamespace(exclusive=True, parameters=(), launcher="torchrun")
 
 
 def test_all_nodes_of_a_step_are_started_the_same_way(gpu_node, monkeypatch, tmp_path):
@@ -378,7 +378,8 @@ def test_variables_that_the_operator_set_on_a_node_stay(gpu_node, monkeypatch, t
 
 def test_a_program_gets_the_time_by_which_it_must_have_written(gpu_node, monkeypatch, tmp_path):
     machine = describe("127.0.0.1", on(gpu_node(2), monkeypatch))
-    program = Program(file=tmp_path / "each.py", spec=SimpleNamespace(exclusive=True))
+    spec = SimpleNamespace(exclusive=True, parameters=())
+    program = Program(file=tmp_path / "each.py", spec=spec)
     monkeypatch.setenv(
         kit.each_gpu.LIMIT, order(program, {}, 30, machine)["env"][kit.each_gpu.LIMIT]
     )
@@ -490,7 +491,7 @@ def test_a_node_with_amd_gpus_in_use_is_left_alone(
     plant_kfd_process(tmp_path, os.getpid(), 51545, vram_bytes, queues)
     monkeypatch.setenv("ANUBIS_HOST_ROOT", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = guardian.occupied_by(patience_s=0)
+    said = guardian.occupied_by({}, patience_s=0)
     assert (f"in use by pid {os.getpid()} (" in said) is is_busy
 
 

@@ -105,8 +105,20 @@ class Current(threading.local):
 current = Current()
 
 
+begun = [False]  # CUDA, in this process
+
+
+def begin() -> None:
+    """Begin CUDA, at the first work for a GPU, and note it in the file that FAKE_BEGINS names."""
+    if not begun[0] and (file := os.environ.get("FAKE_BEGINS")):
+        with open(file, "a") as begins:  # noqa: PTH123 # pathlib would be loaded for it
+            begins.write(f"{os.getpid()}\n")
+    begun[0] = True
+
+
 def work_on(index: int) -> None:
     """Do what is asked of a GPU; one that is sick does not."""
+    begin()
     if index >= len(visible()):
         raise torch.AcceleratorError("CUDA error: invalid device ordinal")
     fault = faults().get(visible()[index], "")
@@ -358,8 +370,8 @@ def set_device(device: Any) -> None:
 
 CUDA = {
     "is_available": lambda: bool(visible()),
-    "is_initialized": lambda: True,
-    "_lazy_init": lambda: None,
+    "is_initialized": lambda: begun[0],
+    "_lazy_init": lambda: begin(),
     "device_count": lambda: len(visible()),
     "current_device": lambda: current.index,
     "set_device": set_device,
@@ -376,6 +388,7 @@ CUDA = {
     "mem_get_info": lambda device=None: (MEMORY_BYTES, MEMORY_BYTES),
     "memory_allocated": lambda device=None: 0,
     "max_memory_allocated": lambda device=None: 0,
+    "reset_peak_memory_stats": lambda device=None: None,
     "empty_cache": lambda: None,
     "manual_seed": lambda seed: None,
     "manual_seed_all": lambda seed: None,

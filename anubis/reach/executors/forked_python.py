@@ -34,6 +34,12 @@ class ForkedPython:
 
     def lend(self, order: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the order, changed so that its processes are children of the server."""
+        lent = self._lend(order, environment)
+        if not (lent["forks"] and order.get("by_gpu")):
+            self._free_gpus()
+        return lent
+
+    def _lend(self, order: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
         server, env = order.get("forks", ""), order["env"]
         stand_in = Path(server).parent / STAND_IN
         python3 = shutil.which("python3", path=environment.get("PATH"))  # runs the stand-in
@@ -74,6 +80,16 @@ class ForkedPython:
         finally:
             listening.close()
         self._begun_as = begun_as
+
+    def _free_gpus(self) -> None:
+        """End the processes that stay with GPUs: what begins now may want all of a GPU."""
+        if self._server is None:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            server.settimeout(END_PATIENCE_S)
+            server.connect(f"\0{self._address[1:]}")
+            server.send(b'{"leave": ""}')
+            server.recv(4096)
 
     def end(self) -> None:
         """End the server, and with it all that it still has."""

@@ -42,7 +42,7 @@ POD_VOLUMES = "/volumes/kubernetes.io~empty-dir/"  # below the folder that a kub
 LONGEST_WAIT_S = 3600.0  # the kernel takes no time limit of weeks
 KILL_PATIENCE_S = 5.0  # after SIGKILL; what is still there then is stuck in the kernel
 # of a server of forks: it answers at once, or after it has waited for those that it killed
-ANSWER_PATIENCE_S = {"running": 1.0, "gone": 2 * KILL_PATIENCE_S}
+ANSWER_PATIENCE_S = {"running": 1.0, "idle": 1.0, "leave": 1.0, "gone": 2 * KILL_PATIENCE_S}
 # from its limit to its report: asking who is on the GPUs takes 16, killing 5, forks 10, words 2
 REPORT_PATIENCE_S = 35.0
 MOST_TIMES_LIMIT = 10.0  # what is still at work then does not only wait for processors
@@ -297,9 +297,12 @@ class Guard:
         }
 
 
-def forked_for(order: Mapping[str, Any], question: Literal["running", "gone"]) -> list[int]:
+def forked_for(
+    order: Mapping[str, Any], question: Literal["running", "idle", "leave", "gone"]
+) -> list[int]:
     """Return the processes that a server forked for an order (benchmarks/kit/forks.py): those that
-    run, or, once those that asked for them have gone, those that it cannot kill."""
+    run, or, once those that asked for them have gone, those that it cannot kill. Or those that stay
+    with GPUs for the next order: idle, or told to leave."""
     address, _, number = order.get("forks", "").partition(" ")
     if not number:
         return []
@@ -492,14 +495,19 @@ def read_order() -> dict[str, Any]:
     return order
 
 
-def occupied_by(patience_s: float = 5.0) -> str:
-    """Name the processes on the GPUs of this node, in one sentence; "" if there are none, or no
-    tool says.
+def occupied_by(order: Mapping[str, Any], patience_s: float = 5.0) -> str:
+    """Name the processes on the GPUs of this node, in one sentence; "" if there are none besides
+    those that stay for this order, or no tool says.
 
-    A process that has just ended may be listed a moment longer.
+    A process that has just ended may be listed a moment longer. In a container the tools may have
+    other numbers for those that stay: they leave before anything is refused.
     """
     until = time.monotonic() + patience_s
-    while pids := gpu_processes():
+    staying = set(forked_for(order, "idle"))
+    while pids := [pid for pid in gpu_processes() if pid not in staying]:
+        if staying and time.monotonic() > until:
+            forked_for(order, "leave")
+            until, staying = time.monotonic() + patience_s, set()
         if time.monotonic() > until:
             names = ", ".join(map(owner, pids[:3])) + (" and more" if len(pids) > 3 else "")
             return f"the GPUs here are in use by {names}: the node is left alone"
@@ -593,7 +601,7 @@ def main() -> None:
     order = read_order()
     try:
         guard = Guard(order)
-        trouble = occupied_by() if order.get("vacant_gpus") else ""
+        trouble = occupied_by(order) if order.get("vacant_gpus") else ""
         outcome = guard.refuse(trouble) if trouble else guard.run()
         guard.clear_away()
     except Exception as error:

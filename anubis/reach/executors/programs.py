@@ -68,6 +68,7 @@ def order(
     kit = (program.library or program.file.parent) / "kit"
     return {
         "forks": str(kit / "forks.py") if is_ours and is_several else "",
+        "by_gpu": any(parameter.name == "gpus" for parameter in program.spec.parameters),
         "argv": [
             *settings.prefix,
             *program.argv(settings.python or machine.python, launcher),
