@@ -13,6 +13,7 @@ from anubis.cli import answer, options
 from anubis.cli.outlets import say, show_status
 from anubis.cli.terminal import Terminal
 from anubis.cli.verb import verb
+from anubis.core.errors import named_by_request
 from anubis.operations.requests import JudgeRequest, LearnRequest
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def show(
     from anubis.config import criteria_files
     from anubis.report import criteria as tables
 
-    sets = criteria_files.load(path.expanduser()) if path else anubis.learned_here()
+    with named_by_request(path is not None):
+        sets = criteria_files.load(path.expanduser()) if path else anubis.learned_here()
     screen = answer.screen()
     for number, criteria in enumerate(sets):
         if json:

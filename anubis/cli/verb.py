@@ -15,20 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from anubis.cli import amounts
 from anubis.cli.outlets import say
-from anubis.core.errors import (
-    MISUSED,
-    AnubisError,
-    CatalogError,
-    ContractError,
-    CriteriaError,
-    EvidenceError,
-    RiskError,
-    TelemetryError,
-    TopologyError,
-    TraceError,
-    UsageError,
-    WatchError,
-)
+from anubis.core.errors import AnubisError, UsageError
 from anubis.operations.requests import (
     Argument,
     FlagWord,
@@ -49,17 +36,6 @@ READERS: Mapping[TextForm, Callable[[str, str], object]] = {
     "pass|fail": lambda text, flag: amounts.choose_word(flag, text, ("pass", "fail")) == "pass",
     "time": lambda text, flag: amounts.instant(text, flag).timestamp(),
 }
-ABOUT_FILES = (  # 64 if the request names the file, 2 if it does not
-    CatalogError,
-    ContractError,
-    CriteriaError,
-    EvidenceError,
-    RiskError,
-    TelemetryError,
-    TopologyError,
-    TraceError,
-    WatchError,
-)
 
 
 @dataclass(frozen=True)
@@ -200,26 +176,6 @@ def _dress(parameters: list[Any]) -> list[Any]:
 class Leaf(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _dress(super().get_params(ctx))
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the verb. If a file that was given cannot be used, only other words help."""
-        files = {*_files(ctx.params.values())}
-        try:
-            return super().invoke(ctx)
-        except ABOUT_FILES as error:
-            if any(name in str(error) for name in files):
-                error.exit_code = MISUSED
-            raise
-
-
-def _files(values: Iterable[object]) -> Iterator[str]:
-    """The files among what was given, as errors write them."""
-    for value in values:
-        if isinstance(value, list | tuple):
-            yield from _files(value)
-        elif isinstance(value, Path) or (isinstance(value, str) and Path(value).suffix):
-            yield f'"{Path(value)}"'
-            yield f'"{Path(value).absolute()}"'
 
 
 class Family(TyperGroup):

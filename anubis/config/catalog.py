@@ -21,7 +21,13 @@ from pathlib import Path
 import numpy as np
 
 from anubis.config import descriptions
-from anubis.core.errors import CatalogError, ContractError, UsageError, did_you_mean
+from anubis.core.errors import (
+    CatalogError,
+    ContractError,
+    UnknownNameError,
+    UsageError,
+    did_you_mean,
+)
 from anubis.core.records import BenchmarkSpec, ParameterValue, Readings, Result, Series
 from anubis.core.text import escape_line, make_storable
 from anubis.reach.executors.guardian import add_library
@@ -131,7 +137,7 @@ def find(name: str, catalog: Catalog) -> Program:
 
 def programs_in(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise CatalogError(f'benchmark folder "{folder}" does not exist')
+        raise UnknownNameError(f'benchmark folder "{folder}" does not exist')
     return [
         file
         for file in sorted(folder.iterdir())

@@ -28,9 +28,9 @@ AnubisError                exit code 2: no verdict
         └── UnknownCampaignError
 
 Exit code 64 means that a person has to change the request or a configuration: an option, a node
-list, an unknown name, or a file that the request names and that cannot be used. It says nothing
-about any node, and leaves no trace. If something else cannot be read, such as the history, the exit
-code is 2.
+list, an unknown name, or a file that the request names and that cannot be used (whoever reads it
+does so in `named_by_request`). It says nothing about any node, and leaves no trace. If something
+else cannot be read, such as the history, the exit code is 2.
 
 An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.
@@ -38,7 +38,8 @@ in lower case with the value in quotes. Anything else that escapes is a bug.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 MISUSED = 64  # as sysexits.h has it: EX_USAGE
@@ -158,6 +159,17 @@ class UnknownRecordError(StoreError):
 
 class UnknownCampaignError(UnknownRecordError):
     pass
+
+
+@contextmanager
+def named_by_request(is_named: bool = True) -> Iterator[None]:
+    """Make errors of this block wrong usage: it only reads or runs what the request names."""
+    try:
+        yield
+    except AnubisError as error:
+        if is_named:
+            error.exit_code = MISUSED
+        raise
 
 
 def did_you_mean(word: str, known_words: Iterable[str]) -> str:

@@ -801,6 +801,10 @@ class PartVerdict:
     confidence: float | None = None
     evidence: tuple[str, ...] = ()  # the worst flows that cross it, a sentence each
 
+    @property
+    def is_between_nodes(self) -> bool:
+        return bool(self.nodes) or any(part.kind != "node" for part in self.parts)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
@@ -845,8 +849,7 @@ class Assessment:
         return tuple(
             verdict.subject
             for verdict in self.parts
-            if verdict.judgement is judgement
-            and (verdict.nodes or any(part.kind != "node" for part in verdict.parts))
+            if verdict.judgement is judgement and verdict.is_between_nodes
         )
 
     @property

@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anubis.config import catalog, configs
-from anubis.core.errors import ConfigError, ContractError, OutputError, UsageError, did_you_mean
+from anubis.core.errors import (
+    ConfigError,
+    ContractError,
+    OutputError,
+    UsageError,
+    did_you_mean,
+    named_by_request,
+)
 from anubis.core.judge.limits import sentences_outside
 from anubis.core.judge.tuning import Tuned
 from anubis.core.judge.tuning import tune as search
@@ -48,10 +55,10 @@ def check_program(
 ) -> ProgramCheck:
     """Check that a program keeps the contract; an error names the field, or what else breaks it."""
     file = file.absolute()
-    program = Program(
-        file=file, spec=catalog.describe(file), library=places.shipped_folder("benchmarks")
-    )
-    result = _measure(program, arguments, limit_s)
+    with named_by_request():
+        spec = catalog.describe(file)
+        program = Program(file=file, spec=spec, library=places.shipped_folder("benchmarks"))
+        result = _measure(program, arguments, limit_s)
     measured = {series.metric.partition(":")[0] for series in result.series}
     unmeasured = tuple(m.name for m in program.spec.metrics if m.name not in measured)
     return ProgramCheck(spec=program.spec, result=result, unmeasured=unmeasured)

@@ -22,7 +22,7 @@ from anubis.core.campaign.requested import (
     missing_criteria_sentence,
     plan_requested,
 )
-from anubis.core.errors import NothingLearnedError, TopologyError, UsageError
+from anubis.core.errors import NothingLearnedError, TopologyError, UsageError, named_by_request
 from anubis.core.fabric import Fabric, place
 from anubis.core.network.sharing import rails_share_no_cable
 from anubis.core.records import BenchmarkSpec, Counters, CriteriaSet, Node, Plan, Policy, Suite
@@ -167,7 +167,8 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
     programs = catalog.load(folders)
     criteria: tuple[CriteriaSet, ...] = ()
     if request.criteria:
-        criteria = criteria_files.load(request.criteria.expanduser(), suite.name)
+        with named_by_request():
+            criteria = criteria_files.load(request.criteria.expanduser(), suite.name)
     elif kind.needs_criteria:
         criteria = criteria_files.read_in_use(suite.name)
 

@@ -20,7 +20,13 @@ from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
 from anubis.core.diagnose.evidence import JobEvidence, RankMap, join_evidence
 from anubis.core.diagnose.facts import InferenceRule, JobFact, fault_of
-from anubis.core.errors import ConfigError, EvidenceError, UsageError, did_you_mean
+from anubis.core.errors import (
+    ConfigError,
+    EvidenceError,
+    UsageError,
+    did_you_mean,
+    named_by_request,
+)
 from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.watch.findings import Look
@@ -241,7 +247,8 @@ def _ranks(request: DiagnosisRequest, policy: DiagnosisPolicy) -> RankMap:
     from anubis.readers.jobs.ranks import number_ranks, read_ranks
 
     if request.ranks:
-        return read_ranks(request.ranks)
+        with named_by_request():
+            return read_ranks(request.ranks)
     per_node = policy.ranks_per_node if request.ranks_per_node is None else request.ranks_per_node
     if per_node < 1:
         raise UsageError(f"{per_node} ranks on a node, expected 1 or more")

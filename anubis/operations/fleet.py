@@ -102,6 +102,16 @@ class ClusterGlance:
         return told.timeline(own, None, last)
 
 
+def simulated_clusters(caller: Caller = NO_CALLER) -> dict[str, bool]:
+    """Each cluster of the history, and whether its nodes are simulated."""
+    with caller.history() as history:
+        return {part.cluster: _is_simulated(part) for part in history.every()}
+
+
+def _is_simulated(history: ClusterHistory) -> bool:
+    return history.node_names.executor() == "simulated"
+
+
 def standings(
     names: Collection[str] | None = None, *, cluster: str | None = None, caller: Caller = NO_CALLER
 ) -> list[NodeGlance]:
@@ -168,7 +178,7 @@ def glance_at(
         periodic_tasks=history.periodic_tasks.successes(),
         looks=tuple(history.looks.all()),
         diagnosed=tuple(history.diagnoses.naming(now - DETAILS_KEPT_S)),
-        is_simulated=history.node_names.executor() == "simulated",
+        is_simulated=_is_simulated(history),
     )
 
 
@@ -299,6 +309,16 @@ def campaign_at_a_glance(campaign: str, caller: Caller = NO_CALLER) -> CampaignG
     with caller.history() as history:
         row = history.campaigns.glance(campaign)
         return _glance(row, history.executions.count_ends([campaign])[campaign])
+
+
+def parts_found(campaign: str, caller: Caller = NO_CALLER) -> dict[Judgement, list[str]]:
+    """The parts between nodes that a campaign found, by its verdict on them."""
+    parts: dict[Judgement, list[str]] = {}
+    with caller.history() as history:
+        for verdict in history.assessments.part_verdicts(campaign):
+            if verdict.is_between_nodes:
+                parts.setdefault(verdict.judgement, []).append(verdict.subject)
+    return parts
 
 
 def steps_planned(campaign: str, caller: Caller = NO_CALLER) -> int:

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from anubis.config import configs, criteria_files
-from anubis.core.errors import ConfigError, OutputError, UsageError
+from anubis.core.errors import ConfigError, OutputError, UsageError, named_by_request
 from anubis.core.judge import comparison
 from anubis.core.judge.equality import differences, versions
 from anubis.core.judge.judgement import assess
@@ -68,7 +68,8 @@ def judge(request: JudgeRequest, caller: Caller = NO_CALLER) -> CampaignView:
     if len(pooled) > 1:
         caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")
     if request.criteria:
-        named = criteria_files.load(request.criteria.expanduser(), chosen.plan.suite)
+        with named_by_request():
+            named = criteria_files.load(request.criteria.expanduser(), chosen.plan.suite)
         chosen = dataclasses.replace(chosen, criteria=(*named, *_fabric_criteria(chosen)))
     elif chosen.kind.learns:  # learn again from its own results
         chosen = dataclasses.replace(chosen, criteria=())
@@ -184,7 +185,8 @@ def _load(path: Path, suite: str) -> tuple[CriteriaSet, ...]:
     by_suite = criteria_files.suites(path)
     if suite and by_suite and suite not in by_suite:
         return ()
-    return criteria_files.load(path, suite)
+    with named_by_request():
+        return criteria_files.load(path, suite)
 
 
 def _judge_by_both(
@@ -241,7 +243,8 @@ def adopt_alphas(
     The verdicts that change with it are those of the campaign, or of the latest of the suite.
     """
     source = configs.find("policies", policy)
-    sets = criteria_files.load(criteria.expanduser())
+    with named_by_request():
+        sets = criteria_files.load(criteria.expanduser())
     rules = tuple(_proposed_rules(sets, metrics, configs.policy(policy)))
     before = source.read_text(encoding="utf-8")
     after = add_alphas(before, rules) if rules else before

@@ -13,7 +13,7 @@ from pathlib import Path
 from anubis import __version__
 from anubis.config import configs, criteria_files
 from anubis.core.amounts import seconds_of
-from anubis.core.errors import ConfigError, CriteriaError, UsageError
+from anubis.core.errors import ConfigError, CriteriaError, UsageError, named_by_request
 from anubis.core.judge.comparison import Renewal, criterion_changes, renewal
 from anubis.core.judge.earlier import learned_before
 from anubis.core.judge.equality import Versions, versions
@@ -60,7 +60,8 @@ def learn(request: LearnRequest, caller: Caller = NO_CALLER) -> tuple[CriteriaSe
         raise CriteriaError(f"campaign {names} measured nothing to learn from{suffix}")
     start = request.start_sets
     if request.start:
-        start = criteria_files.load(request.start.expanduser(), suite)
+        with named_by_request():
+            start = criteria_files.load(request.start.expanduser(), suite)
     own = [of_sku for source in pooled for of_sku in source.criteria]
     return learn_criteria(
         measured,

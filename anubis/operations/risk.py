@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from anubis.config import configs
-from anubis.core.errors import ConfigError, RiskError
+from anubis.core.errors import ConfigError, RiskError, named_by_request
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Instants, Statuses, Times, Uptimes
@@ -123,7 +123,8 @@ def foresee(request: RiskRequest, caller: Caller = NO_CALLER) -> NodeRisks:
         part = look_up(history, request.cluster)
         at = time_in(part, caller).now
         past = read_past(part, at)
-    model, provenance = risk_files.load(_model_file(request.file, part.cluster))
+    with named_by_request(request.file is not None):
+        model, provenance = risk_files.load(_model_file(request.file, part.cluster))
     for sentence in _remarks(past.logbook, model, nodes, at):
         caller.remark(sentence)
     if silence := silence_remark(past, at, policy):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from anubis.config import configs
-from anubis.core.errors import Stopped, UsageError
+from anubis.core.errors import Stopped, UsageError, named_by_request
 from anubis.lab.study import traces
 from anubis.lab.study.scenario import SOURCES, IncidentSource, Jobs, Scenario
 from anubis.lab.study.sources import DrawnIncidents, Recorded, Source
@@ -70,7 +70,8 @@ def _recorded_jobs(jobs: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
     """Jobs of the scenario's trace; skipped lines are reported."""
     if not jobs.trace:
         return ()
-    trace = traces.read(Path(jobs.trace), jobs.devices_per_node, jobs.whole_nodes_only)
+    with named_by_request():
+        trace = traces.read(Path(jobs.trace), jobs.devices_per_node, jobs.whole_nodes_only)
     caller.remark(f"{jobs.trace}: {len(trace.jobs):,} jobs, {trace.node_hours:,.0f} node-hours")
     for sentence in traces.reasons(trace):
         caller.remark(f"  {sentence}")
@@ -83,7 +84,9 @@ def _source(setup: Scenario, model: Path | None, cluster: str | None, caller: Ca
         case "rates":
             return DrawnIncidents(setup)
         case "model":
-            fitted, origin = risk_files.load(model or _model_file(cluster, caller))
+            file = model or _model_file(cluster, caller)
+            with named_by_request(file == model):
+                fitted, origin = risk_files.load(file)
             caller.remark(f"incidents are drawn from {fitted.name}: {origin.choice}")
             return DrawnIncidents(setup, fitted)
         case "history":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anubis.config import configs
-from anubis.core.errors import TopologyError, UsageError
+from anubis.core.errors import TopologyError, UsageError, named_by_request
 from anubis.core.fabric import Fabric, Placement, Remark, place
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Counters, Judgement
@@ -76,9 +76,10 @@ def survey(topology: str | None, hcas: Path | None) -> Survey:
     if topology is None:
         return fabric_sources.live(hcas)
     path = Path(topology)
-    return fabric_sources.load(
-        path if path.exists() else configs.find("topologies", topology), hcas
-    )
+    with named_by_request():
+        return fabric_sources.load(
+            path if path.exists() else configs.find("topologies", topology), hcas
+        )
 
 
 def count_errors(
@@ -102,7 +103,8 @@ def count_errors(
             raise UsageError("--over without counters: give --counters FILE as well")
         return Counters(counts=()), ()
     try:
-        readings = [fabric_sources.load_counters(file) for file in files]
+        with named_by_request():
+            readings = [fabric_sources.load_counters(file) for file in files]
         readings = readings or _ask_for_counters(over_s, caller, wait)
         counted = _judge_readings(readings, over_s)
     except TopologyError as error:

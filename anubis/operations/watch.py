@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from anubis.config import configs
-from anubis.core.errors import OrchestratorError, TelemetryError, UsageError
+from anubis.core.errors import OrchestratorError, TelemetryError, UsageError, named_by_request
 from anubis.core.keep.suspicions import HitRate, hit_rates
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import watch_model_files
@@ -93,7 +93,8 @@ def record_telemetry(view: LookView, path: Path) -> None:
 def _watching(request: LookRequest, caller: Caller) -> Watching:
     """Settings of the watch; the request precedes the files."""
     policy = configs.watching(request.watching)
-    model = watch_model_files.load(watch_model_files.place(request.model or policy.model))
+    with named_by_request(bool(request.model)):
+        model = watch_model_files.load(watch_model_files.place(request.model or policy.model))
     settings = configs.telemetry(request.telemetry or policy.telemetry)
     return Watching(
         source=_source(request, settings, model.order),
@@ -138,7 +139,8 @@ class _Recording:
     def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
         """Telemetry of the whole recording up to then: what precedes the last minutes distinguishes
         roles from faults."""
-        pulled = read_recording(self.path, self.settings, self.metrics, nodes=nodes)
+        with named_by_request():
+            pulled = read_recording(self.path, self.settings, self.metrics, nodes=nodes)
         telemetry = pulled.telemetry
         points = int(np.count_nonzero(telemetry.times <= until))
         if not points:

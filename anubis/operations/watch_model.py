@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anubis.core.errors import UsageError, WatchError
+from anubis.core.errors import UsageError, WatchError, named_by_request
 from anubis.core.watch.model import WatchModel
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
@@ -65,8 +65,9 @@ def train_watch_model(
 
 def watch_model(name: str = watch_model_files.SHIPPED) -> KeptWatchModel:
     """The model of that name, or in that file."""
-    path = watch_model_files.place(name)
-    return KeptWatchModel(model=watch_model_files.load(path), file=path)
+    with named_by_request():
+        path = watch_model_files.place(name)
+        return KeptWatchModel(model=watch_model_files.load(path), file=path)
 
 
 def _read_training_jobs(
@@ -76,7 +77,8 @@ def _read_training_jobs(
     jobs: dict[str, Telemetry] = {}
     for file in recordings:
         caller.doing(f"reads {file.name}")
-        pulled = read_recording(file, settings, tuple(metrics) or ORDER)
+        with named_by_request():
+            pulled = read_recording(file, settings, tuple(metrics) or ORDER)
         for remark in pulled.remarks:
             caller.remark(f"{file.name}: {remark}")
         jobs[str(file)] = pulled.telemetry

@@ -307,7 +307,7 @@ class DiagnosedCluster:
         return list(watch_rounds.sentences_on_rates(self.rates, "diagnosis"))
 
 
-def diagnoses_page(clusters: Sequence[DiagnosedCluster], as_of: float) -> str:
+def diagnoses_page(clusters: Sequence[DiagnosedCluster], as_of: float, simulated: str = "") -> str:
     listed = [cluster for cluster in clusters if cluster.jobs or cluster.others]
     outcomes = [
         outcome for cluster in listed for job in cluster.jobs for outcome in job.outcomes.values()
@@ -316,6 +316,7 @@ def diagnoses_page(clusters: Sequence[DiagnosedCluster], as_of: float) -> str:
         "service_diagnoses",
         here="/diagnoses",
         as_of=as_of,
+        simulated=simulated,
         clusters=listed,
         diagnosed=sum(len(cluster.jobs) for cluster in listed),
         right=outcomes.count(Outcome.CONFIRMED),

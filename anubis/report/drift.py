@@ -38,11 +38,12 @@ class ClusterDrift:
         return min((drift.points[0].at for drift in self.drifts), default=self.since)
 
 
-def drift_page(clusters: Sequence[ClusterDrift], as_of: float) -> str:
+def drift_page(clusters: Sequence[ClusterDrift], as_of: float, simulated: str = "") -> str:
     return page(
         "service_drift",
         here="/over-time",
         as_of=as_of,
+        simulated=simulated,
         clusters=clusters,
         node=clusters[0].node if clusters else "",
         days=SHOWN_DAYS,

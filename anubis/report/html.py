@@ -24,7 +24,7 @@ from anubis.core.records import WORST_FIRST, Ended, Execution, Judgement, NodeVe
 from anubis.core.text import escape
 from anubis.report.metric_rows import MetricRow, benchmark_labels, metric_rows
 from anubis.report.network_page import network_section
-from anubis.report.page import page
+from anubis.report.page import NO_HARDWARE, page
 from anubis.report.svg import Axis, Chart, Element, Points, add, serialize, title
 from anubis.report.view import (
     GLYPH,
@@ -180,6 +180,7 @@ def render(view: CampaignView) -> str:
         "report",
         view=view,
         campaign=view.campaign,
+        simulated=NO_HARDWARE if view.campaign.is_in_memory else "",
         glyph=GLYPH,
         worst_first=WORST_FIRST,
         kinds=kinds_by_sku(view.kinds),

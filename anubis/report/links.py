@@ -152,7 +152,7 @@ def _pairs_measured(hops: int, recency: Recency) -> PairsMeasured:
     )
 
 
-def fabric_page(clusters: Sequence[BetweenNodes], as_of: float) -> str:
+def fabric_page(clusters: Sequence[BetweenNodes], as_of: float, simulated: str = "") -> str:
     drawings = [
         network_section(between.view, anchor=f"network-{number}") if between.view else ""
         for number, between in enumerate(clusters, start=1)
@@ -161,6 +161,7 @@ def fabric_page(clusters: Sequence[BetweenNodes], as_of: float) -> str:
         "service_fabric",
         here="/fabric",
         as_of=as_of,
+        simulated=simulated,
         clusters=list(zip(clusters, drawings, strict=True)),
         counts=list(counts(clusters)),
         to_do=to_do,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,17 @@ from anubis.text import wording
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+NO_HARDWARE = "a simulated fleet: no hardware was measured"
+
+
+def simulated_note(clusters: Mapping[str, bool]) -> str:
+    """Say which clusters are simulated, or that all are; nothing if none is."""
+    made = [name for name, is_simulated in clusters.items() if is_simulated]
+    if made and len(made) == len(clusters):
+        return NO_HARDWARE
+    return f"simulated, no hardware was measured: {wording.names(made)}" if made else ""
 
 
 def page(template: str, **facts: Any) -> str:

@@ -268,11 +268,12 @@ def _carrier_fields(carrier: Carrier, at_risk: NodeAtRisk) -> CarrierFields:
     )
 
 
-def risk_page(glances: Sequence[RiskGlance], as_of: float) -> str:
+def risk_page(glances: Sequence[RiskGlance], as_of: float, simulated: str = "") -> str:
     return page(
         "service_risk",
         here="/risk",
         as_of=as_of,
+        simulated=simulated,
         clusters=glances,
         expected=sum(glance.expected for glance in glances),
         total=sum(glance.total for glance in glances),

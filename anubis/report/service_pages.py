@@ -36,7 +36,7 @@ from anubis.report.fleet import (
 from anubis.report.history import Happening
 from anubis.report.page import page
 from anubis.report.svg import Axis, Chart, Element, add, picture, serialize, title
-from anubis.report.view import GLYPH
+from anubis.report.view import GLYPH, PARTS_NAMED
 from anubis.text.wording import moment, quantity
 
 LANES = ("event", "repair", "action", "incident", "validation")  # from the bottom
@@ -120,7 +120,6 @@ TEMPLATES = files("anubis.report") / "templates"
 class ClusterOnPage:
     name: str
     nodes: Sequence[NodeGlance]
-    is_simulated: bool
     lives: Mapping[str, Life]
     headline: str  # of the keeper; empty: no keeper
     is_alarming: bool
@@ -141,6 +140,8 @@ def fleet(
     clusters: Sequence[ClusterOnPage],
     as_of: float,
     query: NodeQuery = NodeQuery(),  # noqa: B008
+    *,
+    simulated: str = "",
 ) -> str:
     """Render the fleet: a page of the list of nodes and, unless some were sought, all of them as
     tiles."""
@@ -151,6 +152,7 @@ def fleet(
         "service_fleet",
         here="/",
         as_of=as_of,
+        simulated=simulated,
         title=" · ".join(f"{number:,} {judgement.value}" for judgement, number in counts),
         counts=counts,
         clusters=clusters,
@@ -200,7 +202,7 @@ def node(
     as_of: float,
     diagnosed: Sequence[tuple[PastDiagnosis, str]] = (),
     *,
-    is_simulated: bool = False,
+    simulated: str = "",
 ) -> str:
     """Render the page of a node. `diagnosed`: diagnoses of jobs that suspect it, and the link to
     each."""
@@ -221,9 +223,9 @@ def node(
         "service_node",
         here="",
         as_of=as_of,
+        simulated=simulated,
         node=glance,
         facts=facts,
-        is_simulated=is_simulated,
         line=life_line(life, as_of),
         drift=f"/drift/{quote(glance.cluster, safe='')}/{quote(glance.node, safe='')}",
         life=life,
@@ -238,11 +240,12 @@ def node(
     )
 
 
-def campaigns(rows: Sequence[CampaignGlance], as_of: float) -> str:
+def campaigns(rows: Sequence[CampaignGlance], as_of: float, simulated: str = "") -> str:
     return page(
         "service_campaigns",
         here="/campaigns",
         as_of=as_of,
+        simulated=simulated,
         campaigns=rows,
         running=sum(row.finished_at is None for row in rows),
         judged=[(j, sum(row.judgement is j for row in rows)) for j in SHOWN],
@@ -257,29 +260,36 @@ def campaign(
     verdicts: Mapping[Judgement, int],
     as_of: float,
     *,
-    is_simulated: bool = False,
+    parts: Mapping[Judgement, Sequence[str]] | None = None,
+    simulated: str = "",
 ) -> str:
     """Render the page of a campaign. `steps`: about how many executions its plan has; 0: it is
-    over, or unknown. `verdicts`: number of nodes by what it found; empty if that is not known."""
+    over, or unknown. `verdicts`: number of nodes by what it found; empty if that is not known.
+    `parts`: those between nodes that are defective or in doubt."""
     counts = [(judgement, verdicts[judgement]) for judgement in SHOWN if verdicts.get(judgement)]
+    parts = parts or {}
+    blamed = [(j, parts[j]) for j in (Judgement.DEFECTIVE, Judgement.UNKNOWN) if parts.get(j)]
     return page(
         "service_campaign",
         here="",
         as_of=as_of,
+        simulated=simulated,
         row=row,
         steps=steps,
         found=counts,
-        is_simulated=is_simulated,
-        beyond_nodes=row.judgement if row.judgement not in dict(counts) else None,
+        blamed=blamed,
+        parts_named=PARTS_NAMED,
+        of_the_whole=row.judgement if row.judgement not in dict([*counts, *blamed]) else None,
         progress=progress,
     )
 
 
-def decisions_made(made: Sequence[Decision], as_of: float) -> str:
+def decisions_made(made: Sequence[Decision], as_of: float, simulated: str = "") -> str:
     return page(
         "service_decisions",
         here="/decisions",
         as_of=as_of,
+        simulated=simulated,
         decisions=made,
         testing=sum(bool(decision.tests) for decision in made),
         event_of=decisions.event_of,
@@ -309,7 +319,6 @@ GAP = 0.16  # of a day
 @dataclass(frozen=True, kw_only=True)
 class ClusterOverTime:
     name: str
-    is_simulated: bool
     now: Mapping[Judgement, int]  # nodes, as the page of the fleet has them
     days: Sequence[FleetDay]
     categories: Sequence[IncidentCategory]
@@ -320,11 +329,12 @@ class ClusterOverTime:
         return any(map(tests, self.days))
 
 
-def health_page(clusters: Sequence[ClusterOverTime], as_of: float) -> str:
+def health_page(clusters: Sequence[ClusterOverTime], as_of: float, simulated: str = "") -> str:
     return page(
         "service_over_time",
         here="/over-time",
         as_of=as_of,
+        simulated=simulated,
         clusters=clusters,
         drawing=days_picture,
         date=date,

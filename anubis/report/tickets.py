@@ -223,7 +223,7 @@ def _spare_fields(spare: Spare) -> SpareFields:
 # --- the page --------------------------------------------------------------------------------
 
 
-def tickets_page(clusters: Sequence[OutOfWork], as_of: float) -> str:
+def tickets_page(clusters: Sequence[OutOfWork], as_of: float, simulated: str = "") -> str:
     tickets = [ticket for cluster in clusters for ticket in cluster.tickets]
     draining = sum(ticket.state == State.DRAINING for ticket in tickets)
     buffers = [buffer for cluster in clusters for buffer in cluster.buffers]
@@ -232,6 +232,7 @@ def tickets_page(clusters: Sequence[OutOfWork], as_of: float) -> str:
         "service_tickets",
         here="/tickets",
         as_of=as_of,
+        simulated=simulated,
         clusters=clusters,
         out=len(tickets) - draining,
         draining=draining,

@@ -149,13 +149,14 @@ class WatchedCluster:
         return [job for job in self.jobs if job.unjudged or job.anomalies]
 
 
-def looks_page(clusters: Sequence[WatchedCluster], as_of: float) -> str:
+def looks_page(clusters: Sequence[WatchedCluster], as_of: float, simulated: str = "") -> str:
     watched = [cluster for cluster in clusters if cluster.jobs]
     kept = [job.kept for cluster in watched for job in cluster.jobs if not job.kept.job_ended]
     return page(
         "service_looks",
         here="/looks",
         as_of=as_of,
+        simulated=simulated,
         clusters=watched,
         running=len(kept),
         suspects=sum(look.suspects for look in kept),

@@ -17,13 +17,19 @@ from anubis.core.errors import AnubisError
 from anubis.core.history.fleet_days import health_by_day, incident_categories, times_before
 from anubis.core.history.status import Incident
 from anubis.core.records import Judgement
-from anubis.operations.fleet import ClusterGlance, campaign_at_a_glance, steps_planned
+from anubis.operations.fleet import (
+    ClusterGlance,
+    campaign_at_a_glance,
+    parts_found,
+    steps_planned,
+)
 from anubis.operations.history import drift_of_node, recall
 from anubis.report import diagnoses as told_diagnoses
 from anubis.report import drift, html, keep, watch_rounds
 from anubis.report import service_pages as written
 from anubis.report.diagnoses import shown_again
 from anubis.report.fleet import NodeGlance, NodeQuery, campaign_line
+from anubis.report.page import simulated_note
 from anubis.report.service_pages import DAYS, ClusterOnPage, ClusterOverTime, health_page
 from anubis.service.api import actions_of, find_diagnosis, find_look, find_node, requester_of
 from anubis.service.fleet_cache import Snapshot
@@ -55,9 +61,9 @@ def router(house: House) -> APIRouter:
         snapshot = house.board.read()
         query = NodeQuery.read(request.query_params)
         if not query.is_default:
-            return _page(written.fleet(clusters_on_page(snapshot), snapshot.at, query))
+            return _page(fleet_page(snapshot, query))
         if "fleet" not in snapshot.pages:
-            snapshot.pages["fleet"] = written.fleet(clusters_on_page(snapshot), snapshot.at)
+            snapshot.pages["fleet"] = fleet_page(snapshot, query)
         return _page(snapshot.pages["fleet"])
 
     @pages.get("/over-time")
@@ -65,7 +71,7 @@ def router(house: House) -> APIRouter:
         snapshot = house.board.read()
         if "over-time" not in snapshot.pages:
             clusters = health_of_clusters(snapshot)
-            snapshot.pages["over-time"] = health_page(clusters, snapshot.at)
+            snapshot.pages["over-time"] = health_page(clusters, snapshot.at, simulated_in(snapshot))
         return _page(snapshot.pages["over-time"])
 
     @pages.get("/drift")
@@ -74,10 +80,11 @@ def router(house: House) -> APIRouter:
 
     @pages.get("/drift/{cluster}/{node:path}")
     def own_drift(cluster: str, node: str, request: Request) -> Response:
-        find_node(house.board.read(), cluster, node)
+        snapshot = house.board.read()
+        find_node(snapshot, cluster, node)
         requester = requester_of(request)
         own = drift_of_node(cluster, node, requester)
-        return _page(drift.drift_page([own], requester.clock()))
+        return _page(drift.drift_page([own], requester.clock(), simulated_in(snapshot, cluster)))
 
     @pages.get("/nodes/{cluster}/{node:path}")
     async def node(cluster: str, node: str) -> Response:
@@ -97,14 +104,14 @@ def router(house: House) -> APIRouter:
         return _page(
             written.node(
                 *(glance, life, kept, about_here, snapshot.at, named),
-                is_simulated=part.is_simulated,
+                simulated=simulated_in(snapshot, cluster),
             )
         )
 
     @pages.get("/campaigns")
     async def campaigns() -> Response:
         snapshot = await house.read()
-        return _page(written.campaigns(snapshot.campaigns, snapshot.at))
+        return _page(written.campaigns(snapshot.campaigns, snapshot.at, simulated_in(snapshot)))
 
     @pages.get("/campaigns/{campaign}")
     def campaign(campaign: str, request: Request) -> Response:
@@ -112,11 +119,15 @@ def router(house: House) -> APIRouter:
         requester = requester_of(request)
         row = campaign_at_a_glance(campaign, requester)
         steps = steps_planned(campaign, requester) if row.finished_at is None else 0
-        glance = house.board.read().clusters.get(row.cluster)
+        snapshot = house.board.read()
+        glance = snapshot.clusters.get(row.cluster)
         verdicts: Mapping[Judgement, int] = glance.verdicts_of(campaign) if glance else {}
-        simulated = bool(glance and glance.is_simulated)
         return _page(
-            written.campaign(row, steps, verdicts, requester.clock(), is_simulated=simulated)
+            written.campaign(
+                *(row, steps, verdicts, requester.clock()),
+                parts=parts_found(campaign, requester) if row.kind.names_parts else {},
+                simulated=simulated_in(snapshot, row.cluster),
+            )
         )
 
     @pages.get("/campaigns/{campaign}/report")
@@ -141,7 +152,9 @@ def router(house: House) -> APIRouter:
     @pages.get("/decisions")
     async def decisions() -> Response:
         snapshot = await house.read()
-        return _page(written.decisions_made(snapshot.decisions, snapshot.at))
+        return _page(
+            written.decisions_made(snapshot.decisions, snapshot.at, simulated_in(snapshot))
+        )
 
     @pages.get("/tickets")
     async def tickets() -> Response:
@@ -185,6 +198,17 @@ def _page(text: str) -> Response:
     return Response(text, media_type=HTML)
 
 
+def simulated_in(snapshot: Snapshot, *clusters: str) -> str:
+    """Say which of these clusters are simulated, by default of all."""
+    kinds = {name: part.is_simulated for name, part in snapshot.clusters.items()}
+    return simulated_note({name: kinds[name] for name in clusters or kinds if name in kinds})
+
+
+def fleet_page(snapshot: Snapshot, query: NodeQuery) -> str:
+    clusters = clusters_on_page(snapshot)
+    return written.fleet(clusters, snapshot.at, query, simulated=simulated_in(snapshot))
+
+
 def health_of_clusters(snapshot: Snapshot) -> list[ClusterOverTime]:
     """Clusters with their verdicts by day and their incidents, as the snapshot has them."""
     return [cluster_over_time(name, part) for name, part in snapshot.clusters.items()]
@@ -201,7 +225,6 @@ def cluster_over_time(name: str, part: ClusterGlance) -> ClusterOverTime:
             part.happened.validations, part.at, DAYS, {g.node: g.judgement for g in part.nodes}
         ),
         now=Counter(glance.judgement for glance in part.nodes),
-        is_simulated=part.is_simulated,
         categories=incident_categories(incidents, part.at),
         before=times_before(by_node, part.happened.watches),
     )
@@ -222,7 +245,6 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
             ClusterOnPage(
                 name=name,
                 nodes=part.nodes,
-                is_simulated=part.is_simulated,
                 lives=kept.lives,
                 headline=headline if has_keeper else "",
                 is_alarming=bool(kept.doubt)

@@ -11,12 +11,14 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from anubis.operations.diagnose_due import last_diagnoses
+from anubis.operations.fleet import simulated_clusters
 from anubis.operations.history import drift_at_a_glance
 from anubis.operations.links import links_at_a_glance
 from anubis.operations.risk import risk_at_a_glance
 from anubis.operations.tickets import out_of_work
 from anubis.operations.watch_rounds import last_looks
 from anubis.report import diagnoses, drift, links, risk_page, tickets, watch_rounds
+from anubis.report.page import simulated_note
 from anubis.service.gate import make_executor, open_history
 from anubis.service.problems import Refused
 from anubis.service.requester import Requester
@@ -35,6 +37,10 @@ class Question:
     @property
     def requester(self) -> Requester:
         return Requester(open_history(self.history_url), "", ())
+
+    @property
+    def simulated(self) -> str:
+        return simulated_note(simulated_clusters(self.requester))
 
 
 ClusterLine = tuple[str, str]  # a document, after the name of its cluster
@@ -59,7 +65,7 @@ def tickets_overview(question: Question) -> Overview:
     buffers = [buffer for cluster in clusters for buffer in cluster.buffers]
     return Overview(
         at=at,
-        page=tickets.tickets_page(clusters, at),
+        page=tickets.tickets_page(clusters, at, question.simulated),
         documents={
             "ticket": [(ticket.cluster, tickets.ticket_line(ticket)) for ticket in every],
             "spares": [(buffer.cluster, tickets.spares_line(buffer)) for buffer in buffers],
@@ -73,7 +79,7 @@ def risk_overview(question: Question) -> Overview:
     glances = risk_at_a_glance(settings.suite, settings.policy, settings.benchmarks, requester)
     return Overview(
         at=at,
-        page=risk_page.risk_page(glances, at),
+        page=risk_page.risk_page(glances, at, question.simulated),
         documents={
             "node-risk": [
                 (glance.cluster, risk_page.node_line(glance, node))
@@ -90,7 +96,7 @@ def fabric_overview(question: Question) -> Overview:
     clusters = links_at_a_glance(requester)
     return Overview(
         at=at,
-        page=links.fabric_page(clusters, at),
+        page=links.fabric_page(clusters, at, question.simulated),
         documents={"fabric": [(c.cluster, links.network_line(c)) for c in clusters]},
     )
 
@@ -98,7 +104,11 @@ def fabric_overview(question: Question) -> Overview:
 def drift_overview(question: Question) -> Overview:
     requester = question.requester
     at = requester.clock()
-    return Overview(at=at, page=drift.drift_page(drift_at_a_glance(requester), at), documents={})
+    return Overview(
+        at=at,
+        page=drift.drift_page(drift_at_a_glance(requester), at, question.simulated),
+        documents={},
+    )
 
 
 def looks_overview(question: Question) -> Overview:
@@ -107,7 +117,7 @@ def looks_overview(question: Question) -> Overview:
     clusters = last_looks(requester)
     return Overview(
         at=at,
-        page=watch_rounds.looks_page(clusters, at),
+        page=watch_rounds.looks_page(clusters, at, question.simulated),
         documents={
             "watch": [
                 (cluster.cluster, watch_rounds.watch_line(cluster.cluster, job.kept))
@@ -124,7 +134,7 @@ def diagnoses_overview(question: Question) -> Overview:
     clusters = last_diagnoses(requester)
     return Overview(
         at=at,
-        page=diagnoses.diagnoses_page(clusters, at),
+        page=diagnoses.diagnoses_page(clusters, at, question.simulated),
         documents={
             "diagnosed": [
                 (cluster.cluster, diagnoses.diagnosed_line(job))

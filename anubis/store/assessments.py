@@ -174,6 +174,11 @@ class Assessments:
         with self._database.reading() as connection:
             return campaign_records(connection, NODE_VERDICTS, short_row(connection, campaign_id))
 
+    def part_verdicts(self, campaign_id: str) -> tuple[PartVerdict, ...]:
+        """Return the verdicts on parts alone."""
+        with self._database.reading() as connection:
+            return campaign_records(connection, PART_VERDICTS, short_row(connection, campaign_id))
+
     def defective_devices(self, campaign_id: str) -> dict[str, list[str]]:
         """List, for each node, the devices that fell short by themselves, in the order of its
         verdicts."""

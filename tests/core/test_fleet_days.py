@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -166,9 +167,8 @@ def test_the_mean_is_over_the_nodes_that_had_so_many():
 
 
 def test_the_page_over_time_states_known_and_missing_figures():
-    here = {"is_simulated": False, "now": {}}
     days = health_by_day([], NOW, 3)
-    quiet = ClusterOverTime(name="<b>", days=days, categories=(), before=(), **here)
+    quiet = ClusterOverTime(name="<b>", now={}, days=days, categories=(), before=())
     page = health_page([quiet], NOW)
     assert "No incident is known." in page
     assert "No node was tested in the last 3 days." in page
@@ -177,7 +177,7 @@ def test_the_page_over_time_states_known_and_missing_figures():
     assert "begin with <code>anubis accept</code>" in health_page([], NOW)
     row = IncidentCategory(category="gpu", incidents=3, nodes=2, middle_h=60.0, lost_h=1234.4)
     times = [TimeBefore(number=1, nodes=2, mean_h=7.25)]
-    told = ClusterOverTime(name="prod", days=quiet.days, categories=[row], before=times, **here)
+    told = replace(quiet, name="prod", categories=[row], before=times)
     page = health_page([told], NOW)
     assert "2.5 days</td>" in page
     assert "1,234</td>" in page
@@ -187,13 +187,8 @@ def test_the_page_over_time_states_known_and_missing_figures():
         FleetDay(begin=n * DAY_S, healthy=h, defective=d, unknown=u)
         for n, (h, d, u) in enumerate(counts)
     ]
-    here = {"is_simulated": True, "now": {Judgement.HEALTHY: 5, Judgement.UNKNOWN: 4}}
-    tested = ClusterOverTime(name="prod", days=days, categories=[row], before=times, **here)
-    page = health_page([tested], NOW)
-    assert "What tests had shown" in page
-    assert "a simulated fleet: no hardware was measured" in page
-    assert "simulated, no hardware was measured: prod" in health_page([told, tested], NOW)
-    assert "simulated" not in health_page([told], NOW)
+    tested = replace(told, days=days, now={Judgement.HEALTHY: 5, Judgement.UNKNOWN: 4})
+    assert "What tests had shown" in health_page([tested], NOW)
     sentences = course(tested)
     assert sentences == (
         "5 of 9 nodes healthy now, 7 of 8 tested nodes on 1970-01-02."

@@ -11,6 +11,7 @@ from anubis.core.history.status import Validation
 from anubis.core.keep.life import DefectFound, Life
 from anubis.core.records import Judgement
 from anubis.report.fleet import PAGE, NodeGlance, NodeQuery, list_nodes, node_row
+from anubis.report.page import simulated_note
 from anubis.report.service_pages import ClusterOnPage, fleet
 
 HEALTHY, DEFECTIVE, UNKNOWN = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN
@@ -91,7 +92,6 @@ def test_a_defect_that_the_keeper_knows_is_shown_with_its_figures():
 
 def cluster(nodes: list[NodeGlance]) -> ClusterOnPage:
     return ClusterOnPage(
-        is_simulated=False,
         name="prod",
         nodes=nodes,
         lives={},
@@ -99,6 +99,13 @@ def cluster(nodes: list[NodeGlance]) -> ClusterOnPage:
         is_alarming=False,
         actions=(),
     )
+
+
+def test_simulated_clusters_are_named_among_real_ones():
+    assert simulated_note({"prod": False}) == simulated_note({}) == ""
+    assert simulated_note({"lab": True}) == "a simulated fleet: no hardware was measured"
+    named = simulated_note({"lab": True, "prod": False, "toy": True})
+    assert named == "simulated, no hardware was measured: lab, toy"
 
 
 def test_a_large_fleet_has_few_stops_for_the_tabulator_and_a_link_past_the_first_ones():

@@ -871,6 +871,10 @@ def test_pages_show_the_fleet_a_node_its_campaigns_and_decisions_without_a_scrip
     campaign_page = page(visitor, href)
     assert "8 ended: 8 measured" in " ".join(re.sub("<[^>]+>", "", campaign_page).split())
     assert "a job of 1 h" in page(visitor, "/decisions")
+    rooms = re.findall(r'<a href="([^"]+)"', fleet_page.partition("</nav>")[0])
+    assert len(rooms) > 8
+    for text in (node_page, campaign_page, *(page(visitor, room) for room in rooms[1:])):
+        assert "a simulated fleet: no hardware was measured" in text
     for text in (fleet_page, node_page, campaigns, campaign_page):
         assert set(re.findall("<script[^>]*>", text)) <= {'<script src="/live.js">'}
         assert text.count("<h1") == 1

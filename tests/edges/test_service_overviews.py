@@ -224,9 +224,7 @@ def test_the_headline_of_a_campaign_has_its_judgement_for_any_findings(kind, who
         words = text_of(headline)
         assert whole.value in words
         assert all(f"{number} {judgement.value}" in words for judgement, number in found.items())
-        assert ("a part between the nodes" in words) == (
-            kind.names_parts and bool(found) and whole not in found
-        )
+        assert ("the whole" in words) == (bool(found) and whole not in found)
 
 
 # --- risk -------------------------------------------------------------------------------------
@@ -416,7 +414,7 @@ def test_the_fabric_page_shows_the_time_of_measurement_and_suspected_parts(near)
     house = house_of(str(near.history))
     visitor = Visitor(house)
     (fabric,) = items(visitor.ask("/v1/fabric"))
-    html = page(visitor, "/fabric")
+    html, scan = page(visitor, "/fabric"), page(visitor, f"/campaigns/{fabric['campaign']}")
     house.history.close_at_last()
     report = near.run("report", "--json").lines
     parts = [line["subject"] for line in report if line["type"] == "part"]
@@ -426,6 +424,8 @@ def test_the_fabric_page_shows_the_time_of_measurement_and_suspected_parts(near)
     assert measured == [(tier["crossed"], tier["links"]) for tier in crossed["tiers"]]
     assert f"{len(parts)} defective" in text_of(html)
     assert '<svg class="fabric"' in html
+    (heading,) = re.findall("<h1>(.*?)</h1>", scan, re.S)
+    assert text_of(heading).startswith(f"{parts[0]} defective")
 
 
 # --- when it is found out ---------------------------------------------------------------------

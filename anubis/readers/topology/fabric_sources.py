@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from anubis.core.errors import TopologyError
+from anubis.core.errors import TopologyError, named_by_request
 from anubis.core.fabric import Fabric, Remark
 from anubis.readers.topology import (
     forwarding,
@@ -160,16 +160,22 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
 def _load_text(findings: list[Remark], text: str, where: str, mapping: Path | None) -> Survey:
     owners = None
     if mapping:
-        written_there, odd = decode(read_bytes(mapping, TopologyError))
-        owners, more = ibnetdiscover.parse_mapping(written_there)
-        if not owners:
-            raise TopologyError(
-                f'"{mapping}" names no GUID of a host: expected lines such as "node1'
-                ' 0x1070fd0300a1b2c3", or what ibstat -p prints below the name of each host'
-            )
-        findings = [*findings, *locate((*odd, *more), f'"{mapping}"')]
+        with named_by_request():
+            owners, odd = _load_owners(mapping)
+        findings = [*findings, *odd]
     survey = parse(text, where, owners)
     return replace(survey, findings=(*findings, *survey.findings))
+
+
+def _load_owners(mapping: Path) -> tuple[Mapping[str, Owner], tuple[Remark, ...]]:
+    text, odd = decode(read_bytes(mapping, TopologyError))
+    owners, more = ibnetdiscover.parse_mapping(text)
+    if not owners:
+        raise TopologyError(
+            f'"{mapping}" names no GUID of a host: expected lines such as "node1'
+            ' 0x1070fd0300a1b2c3", or what ibstat -p prints below the name of each host'
+        )
+    return owners, tuple(locate((*odd, *more), f'"{mapping}"'))
 
 
 def _parse_json(text: str, where: str) -> Survey:
