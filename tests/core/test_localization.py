@@ -584,6 +584,29 @@ def test_a_node_is_blamed_only_beside_a_partner_that_is_good_with_others():
     assert blamed([(second, others[0]), (third, others[1])]) == [(Part("node", first),)]
 
 
+def test_of_two_leaves_the_slow_one_is_no_defect_of_the_node_in_each_of_its_slow_pairs():
+    """All flows between two leaves cross both, so that slow ones are normal there."""
+    fabric = FatTree(nodes=16, nodes_per_leaf=8, spines=4).fabric()
+    sound, slow = fabric.nodes[:8], fabric.nodes[8:]
+    between = [(a, b) for a in sound for b in slow]
+    bad = [(slow[0], other) for other in slow[1:4]]
+
+    def blamed(below):
+        pairs = [(pair, 0.0) for pair in [*combinations(sound, 2), *between, *below]]
+        observations = [
+            Observation(Flow(*ends), short)
+            for pair, short in [*pairs, *((pair, 0.4) for pair in bad)]
+            for ends in permutations(rail_nics_on(*pair, fabric.rails[0]))
+        ]
+        verdicts = part_verdicts(
+            fabric, Traffic(observations=tuple(observations), unmeasured=frozenset())
+        )
+        return [v.parts for v in verdicts if v.judgement is Judgement.DEFECTIVE]
+
+    assert blamed([]) == []
+    assert blamed([(slow[1], slow[2])]) == [(Part("node", slow[0]),)]
+
+
 def test_behind_a_dead_leaf_nothing_is_seen():
     dead = Fault(kind="dead leaf", part=Part("switch", "leaf-0-1"), loss=1.0)
     node = Fault(kind="slow node", part=Part("node", "node00012"), loss=0.5)

@@ -78,6 +78,7 @@ def part_verdicts(
         doubt = repetition.doubt(cause, located.causes[:place])
         doubt = doubt or _congestion(cause, congested, counters)
         doubt = doubt or _slow_ends(fabric, cause, traffic)
+        doubt = doubt or _slow_leaf(fabric, cause, traffic)
         causes.append(_part_verdict(inspection, cause, traffic, doubt, doubts))
     silent = (_silent_rail(fabric, rail, nodes) for rail, nodes in sorted(traffic.silent.items()))
     return (*causes, *silent, *unexplained_parts(fabric, located, traffic.strays))
@@ -100,6 +101,35 @@ def _slow_ends(fabric: Fabric, cause: Cause, traffic: Traffic) -> CauseDoubt | N
     more = f" and {len(nodes) - SHOWN:,} more" if len(nodes) > SHOWN else ""
     reason = f"slow nodes explain the same flows: {', '.join(nodes[:SHOWN])}{more}"
     return CauseDoubt(code="CANNOT-TELL-APART", reason=reason)
+
+
+def _slow_leaf(fabric: Fabric, cause: Cause, traffic: Traffic) -> CauseDoubt | None:
+    """The doubt about a node or NIC if its leaf explains the same flows.
+
+    A good flow clears a leaf if it is as long as a bad one, or if flows of its length avoid the
+    leaf. Between the two leaves of a small fabric none do: what is normal there may be slow.
+    """
+    on_leaves = [_leaves(fabric, seen) for seen in cause.bad]
+    shared = set.intersection(*on_leaves)
+    if cause.parts[0].kind not in ("node", "nic") or not shared:
+        return None
+    lengths = {hops_of(fabric, seen.flow) for seen in cause.bad}
+    for leaf in sorted(shared):
+        across = [seen for seen in traffic.observations if leaf in _leaves(fabric, seen)]
+        telling = lengths | {
+            hops_of(fabric, seen.flow)
+            for seen in traffic.observations
+            if leaf not in _leaves(fabric, seen)
+        }
+        if not any(_is_good(seen) and hops_of(fabric, seen.flow) in telling for seen in across):
+            reason = f"switch {fabric.name(leaf)} explains the same flows"
+            return CauseDoubt(code="CANNOT-TELL-APART", reason=reason)
+    return None
+
+
+def _leaves(fabric: Fabric, seen: Observation) -> set[str]:
+    nics = (fabric.nic(*end) for end in (seen.flow.source, seen.flow.target))
+    return {nic.switch for nic in nics if nic}
 
 
 def _silent_rail(fabric: Fabric, rail: str, nodes: Collection[str]) -> PartVerdict:
