@@ -584,7 +584,7 @@ def test_a_node_is_blamed_only_beside_a_partner_that_is_good_with_others():
     assert blamed([(second, others[0]), (third, others[1])]) == [(Part("node", first),)]
 
 
-def test_of_two_leaves_the_slow_one_is_no_defect_of_the_node_in_each_of_its_slow_pairs():
+def test_a_slow_leaf_of_two_is_no_defect_of_the_node_in_each_of_its_slow_pairs():
     """All flows between two leaves cross both, so that slow ones are normal there."""
     fabric = FatTree(nodes=16, nodes_per_leaf=8, spines=4).fabric()
     sound, slow = fabric.nodes[:8], fabric.nodes[8:]
