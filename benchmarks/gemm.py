@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import contract
 from kit.arithmetic import (
     FORMATS,
-    IN_BLOCKS,
     Product,
     choose,
     dtypes_parameter,
     flop,
+    lacks_product,
     state_ceiling,
 )
 from kit.each_gpu import GPUS, each_gpu
@@ -85,7 +85,7 @@ def measure(report: contract.Report, dtypes: str, shapes: str, size: int, sample
             square = size or default_size(name, device)
             for shape, lengths in products(shapes, square, TOKENS[device.type]).items():
                 metric = f"{name}/{shape}" if shape else name
-                if name in IN_BLOCKS and (reason := no_blocks(lengths)):
+                if reason := lacks_product(name, lengths):
                     report.note(**{f"product:{metric}": f"left out: {reason}"})
                     continue
                 *batch, m, n, k = lengths
@@ -100,15 +100,9 @@ def measure(report: contract.Report, dtypes: str, shapes: str, size: int, sample
                 state_ceiling(report, f"tflops:{metric}", name, device)
     if not report.series:
         raise contract.BadParameter(
-            "fp8 and int8 need sizes that are multiples of 16, and no batches of products"
+            "fp8 and int8 need sizes that are multiples of 16, mxfp8 and nvfp4 of 128, and no "
+            "batches of products"
         )
-
-
-def no_blocks(lengths: tuple[int, ...]) -> str:
-    """Return the reason why a format that is multiplied in blocks has no such product."""
-    if len(lengths) == 4:
-        return "torch has no batch of such products"
-    return "needs multiples of 16" if any(length % 16 for length in lengths) else ""
 
 
 def default_size(name: str, device: torch.device) -> int:

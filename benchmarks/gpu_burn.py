@@ -18,7 +18,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 import contract
-from kit.arithmetic import FORMATS, IN_BLOCKS, Product, choose, flop, kernel, state_ceiling
+from kit.arithmetic import FORMATS, Product, choose, flop, lacks_product, state_ceiling
 from kit.each_gpu import GPUS, each_gpu
 from kit.swing import Swing
 
@@ -112,8 +112,8 @@ def measure(
     kind = gpus[0].type
     n = size or SIZE[kind]
     names = choose(report, dtypes, AUTO[kind], FORMATS, gpus[0])
-    if n % 16 and IN_BLOCKS & set(names):
-        raise contract.BadParameter(f'size cannot be "{n}": fp8 and int8 need a multiple of 16')
+    if reason := next(filter(None, (lacks_product(name, (n, n, n)) for name in names)), ""):
+        raise contract.BadParameter(f'size cannot be "{n}": {reason}')
     periods_ms = contract.sizes("swing_ms", swing_ms, at_least=0)
     report.note(size=n)
     with ThreadPoolExecutor(len(gpus)) as threads:
@@ -181,9 +181,7 @@ class Burn:
         self.different = torch.zeros((), dtype=torch.int64, device=device)
         places = [product.out, *more_places(product.out, memory_share)]
         self.bytes = len(places) * product.out.nbytes
-        self.products = [
-            (kernel(name, product.left, product.right, place), bits(place)) for place in places
-        ]
+        self.products = [(product.kernel(place), bits(place)) for place in places]
         self.turn, self.now = 0, bits(product.out)
         self.swings: dict[str, float] = {}
 

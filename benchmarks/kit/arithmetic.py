@@ -6,11 +6,12 @@ product is computed again in fp64 and compared; integers must agree exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import contract
 
+from kit.block_scaled import BLOCKS, MULTIPLE, Factor
 from kit.gpus import ceilings
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ FORMATS = {
     "bf16": ("bfloat16", "bfloat16", 8e-2),
     "fp8": ("float8_e4m3fn", "bfloat16", 0.25),  # matrix units may sum it with 13 bits
     "int8": ("int8", "int32", 0.0),
+    "mxfp8": ("float8_e4m3fn", "bfloat16", 0.25),
+    "nvfp4": ("float4_e2m1fn_x2", "bfloat16", 0.25),
 }
 
 # the first compute capability with matrix units for a format, where torch needs them
-SINCE = {"tf32": (8, 0), "fp8": (8, 9), "int8": (7, 5)}
+SINCE = {"tf32": (8, 0), "fp8": (8, 9), "int8": (7, 5), **dict.fromkeys(BLOCKS, (10, 0))}
 # of AMD's GPUs: what each family has no matrix units for; of one that is unknown, what not all have
 AMD_LACKS = {
     "gfx942": (),  # MI300
@@ -38,7 +41,11 @@ AMD_LACKS = {
     "": ("tf32", "fp8", "int8"),
 }
 MI300 = "gfx94"  # its fp8 has no infinity and no negative zero, and another bias
-IN_BLOCKS = {"fp8", "int8"}  # cuBLAS takes these only in multiples of 16
+# cuBLAS takes these only in multiples of so many rows, columns and terms
+IN_BLOCKS = {"fp8": 16, "int8": 16, **dict.fromkeys(BLOCKS, MULTIPLE)}
+
+
+CHECKED_EVERY = 61  # rows: a prime, so that all places in a tile get their turn
 
 
 def flop(m: int, n: int, k: int) -> int:
@@ -70,7 +77,13 @@ def lacks(name: str, device: torch.device) -> str:
     import torch
 
     if device.type != "cuda":
-        return "tf32 is a format of GPUs, and there is none here" if name == "tf32" else ""
+        is_of_gpus = name == "tf32" or name in BLOCKS
+        return f"{name} is a format of GPUs, and there is none here" if is_of_gpus else ""
+    kinds = FORMATS[name][0], *BLOCKS.get(name, ())[1:]
+    if not all(hasattr(torch, kind) for kind in kinds):
+        return f"torch {torch.__version__} has no {name}"
+    if torch.version.hip and name in BLOCKS:
+        return f"{name} is measured on NVIDIA's GPUs only"
     if torch.version.hip:
         name_of_chip = chip(device)
         family = next((f for f in AMD_LACKS if name_of_chip.startswith(f)), "")
@@ -90,6 +103,16 @@ def chip(device: torch.device) -> str:
 
     name: str = torch.cuda.get_device_properties(device).gcnArchName
     return name.partition(":")[0]
+
+
+def lacks_product(name: str, lengths: Sequence[int]) -> str:
+    """Return the reason why a format that is multiplied in blocks has no product of these sizes,
+    or nothing."""
+    multiple = IN_BLOCKS.get(name, 1)
+    if multiple > 1 and len(lengths) == 4:
+        return f"torch has no batch of {name} products"
+    is_odd = any(length % multiple for length in lengths)
+    return f"{name} needs multiples of {multiple}" if is_odd else ""
 
 
 def kind_of(name: str, device: torch.device) -> str:
@@ -129,17 +152,31 @@ class Product:
         kind = kind_of(name, device)
         generator = torch.Generator(device).manual_seed(k)
         first = () if batch is None else (batch,)
-        self.left = random(kind, (*first, m, k), generator)
-        if name in IN_BLOCKS:  # 8-bit units read both factors along the sum
-            self.right = random(kind, (n, k), generator).t()
+        self.name, self.tolerance = name, tolerance * k**0.5
+        self.factors: tuple[Factor, ...] = ()
+        if name in BLOCKS:
+            self.factors = Factor(name, m, k, generator), Factor(name, n, k, generator)
+            self.left, self.right = self.factors[0].numbers, self.factors[1].numbers.t()
         else:
-            self.right = random(kind, (*first, k, n), generator)
+            self.left = random(kind, (*first, m, k), generator)
+            if name in IN_BLOCKS:  # 8-bit units read both factors along the sum
+                self.right = random(kind, (n, k), generator).t()
+            else:
+                self.right = random(kind, (*first, k, n), generator)
         self.out = torch.empty(*first, m, n, dtype=getattr(torch, kind_out), device=device)
-        self.tolerance = tolerance * k**0.5
-        self.multiply = kernel(name, self.left, self.right, self.out)
+        self.multiply = self.kernel(self.out)
+
+    def kernel(self, out: torch.Tensor) -> Callable[[], object]:
+        """Return a call that puts the product into memory that is already there."""
+        scales = [factor.tiled_scales() for factor in self.factors]
+        return kernel(self.name, self.left, self.right, out, scales)
 
     def wrong_elements(self) -> int:
-        return wrong_elements(self.left, self.right, self.out, self.tolerance)
+        if not self.factors:
+            return wrong_elements(self.left, self.right, self.out, self.tolerance)
+        left, right = self.factors
+        truth = left.values(CHECKED_EVERY) @ right.values().t()
+        return count_far(self.out, truth, self.tolerance)
 
 
 def random(kind: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
@@ -152,28 +189,35 @@ def random(kind: str, shape: tuple[int, ...], generator: torch.Generator) -> tor
 
 
 def kernel(
-    name: str, left: torch.Tensor, right: torch.Tensor, out: torch.Tensor
+    name: str,
+    left: torch.Tensor,
+    right: torch.Tensor,
+    out: torch.Tensor,
+    scales: Sequence[torch.Tensor],
 ) -> Callable[[], object]:
-    """Return a call that puts one product into memory that is already there."""
     import torch
 
     if name == "int8":
         return lambda: torch._int_mm(left, right, out=out)
-    if name != "fp8":
+    if not name.startswith(("fp8", *BLOCKS)):
         multiply = torch.bmm if out.dim() == 3 else torch.mm
         return lambda: multiply(left, right, out=out)
-    scale = torch.ones((), device=out.device)
+    of_left, of_right = scales or 2 * (torch.ones((), device=out.device),)
+    is_fast = name == "fp8"  # or summed with more bits
     return lambda: torch._scaled_mm(
-        left, right, scale, scale, out_dtype=out.dtype, use_fast_accum=True, out=out
+        left, right, of_left, of_right, out_dtype=out.dtype, use_fast_accum=is_fast, out=out
     )
 
 
 def wrong_elements(
     left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, tolerance: float
 ) -> int:
-    # every 61st row: a prime, so that all places in a tile get their turn
-    truth = left[..., ::61, :].double() @ right.double()  # whole numbers below 2^53 are exact
-    close = (out[..., ::61, :].double() - truth).abs() <= tolerance  # False for NaN
+    truth = left[..., ::CHECKED_EVERY, :].double() @ right.double()  # exact for whole numbers
+    return count_far(out, truth, tolerance)
+
+
+def count_far(out: torch.Tensor, truth: torch.Tensor, tolerance: float) -> int:
+    close = (out[..., ::CHECKED_EVERY, :].double() - truth).abs() <= tolerance  # False for NaN
     return int((~close).sum())
 
 

@@ -97,7 +97,7 @@ def test_a_rate_of_nvidia_is_that_of_its_cores_at_the_boost_clock(name, numbers)
     assert rates["fp16"] == pytest.approx(sms * fp16_fmas * 2 * matrix_mhz / 1e6, rel=0.015)
     assert rates["fp32"] == pytest.approx(sms * fp32_fmas * 2 * mhz / 1e6, rel=0.015)
     assert gpu.hbm_gbps == pytest.approx(pins * gbit_s / 8, rel=0.01)
-    for of_that_rate, times in {"bf16": 1, "fp8": 2, "int8": 2, "tf32": 0.5}.items():
+    for of_that_rate, times in {"bf16": 1, "fp8": 2, "int8": 2, "tf32": 0.5, "nvfp4": 4}.items():
         if of_that_rate in rates:
             assert rates[of_that_rate] == pytest.approx(times * rates["fp16"], rel=0.025)
     if "fp64" in rates:
@@ -174,6 +174,28 @@ def test_a_product_is_the_one_that_numpy_computes(name, monkeypatch):
     assert np.unique(seen["left"]).size > 100  # no easy numbers
 
 
+@pytest.mark.parametrize("name", ["mxfp8", "nvfp4"])
+def test_a_product_with_scales_in_blocks_is_the_one_that_its_documented_layout_gives(
+    name, monkeypatch
+):
+    monkeypatch.syspath_prepend("tests/gpus")
+    import fake_blocks
+
+    def documented(*factors, out, **_):
+        return fake_blocks.multiply(*factors, out=out)
+
+    monkeypatch.setattr(torch, "_scaled_mm", documented)
+    product = Product(name, 256, 128, 512, CPU)
+    product.multiply()
+    assert product.wrong_elements() == 0
+    assert product.out.double().std() > 5  # and no zeros
+    product.out[61, 5] += 3 * product.tolerance
+    assert product.wrong_elements() == 1
+    for factor in product.factors:
+        factor.scales.view(torch.uint8).copy_(factor.scales.view(torch.uint8).roll(1, 0))
+    assert product.wrong_elements() > 100  # other blocks have other scales
+
+
 @pytest.mark.parametrize("name", KERNEL)
 def test_one_wrong_element_of_a_product_is_seen_in_every_format(name, monkeypatch):
     sound = getattr(torch, KERNEL[name])
@@ -230,10 +252,11 @@ def test_a_format_that_the_machine_lacks_is_left_out_and_alone_not_applicable(ne
 @pytest.mark.parametrize(
     ("capability", "lacking"),
     [
-        ((7, 0), {"tf32", "fp8", "int8"}),
-        ((8, 0), {"fp8"}),
-        ((8, 9), set()),
-        ((9, 0), set()),
+        ((7, 0), {"tf32", "fp8", "int8", "mxfp8", "nvfp4"}),
+        ((8, 0), {"fp8", "mxfp8", "nvfp4"}),
+        ((8, 9), {"mxfp8", "nvfp4"}),
+        ((9, 0), {"mxfp8", "nvfp4"}),
+        ((10, 0), set()),
     ],
 )
 def test_formats_follow_the_generation_of_the_gpu(capability, lacking, monkeypatch):
@@ -259,7 +282,7 @@ def test_8_bit_products_need_multiples_of_16(near, benchmark_file):
     assert ran.exit_code == 2
     assert "multiples of 16" in ran.stderr
     ran = near(benchmark_file("gemm"), "--dtypes=int8,fp32", "--size=100", "--samples=1")
-    assert ran.document["environment"]["product:int8"] == "left out: needs multiples of 16"
+    assert ran.document["environment"]["product:int8"] == "left out: int8 needs multiples of 16"
     assert len(ran.samples("tflops:fp32")) == 1
 
 
@@ -375,7 +398,7 @@ def test_a_batch_of_products_counts_them_all_and_each_is_checked(near, benchmark
     assert ran.samples("agreement:fp64/6x70x32x48") == [1.0]
     notes = ran.document["environment"]
     assert notes["product:fp32/6x70x32x48"] == "6x70x32x48"
-    assert notes["product:int8/6x70x32x48"] == "left out: torch has no batch of such products"
+    assert notes["product:int8/6x70x32x48"] == "left out: torch has no batch of int8 products"
     product = Product("fp32", 70, 32, 48, CPU, 6)
     product.multiply()
     truth = np.einsum("bij,bjk->bik", product.left.numpy(), product.right.numpy())

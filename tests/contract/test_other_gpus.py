@@ -300,10 +300,10 @@ def test_an_intel_gpu_is_reported_and_not_measured_as_a_processor(root, run, ben
 @pytest.mark.parametrize(
     ("arch", "kind", "lacking"),
     [
-        ("gfx942:sramecc+:xnack-", "float8_e4m3fnuz", set()),
-        ("gfx950:sramecc+:xnack-", "float8_e4m3fn", {"tf32"}),
-        ("gfx90a:sramecc+:xnack-", "float8_e4m3fn", {"tf32", "fp8"}),
-        ("gfx1100", "float8_e4m3fn", {"tf32", "fp8", "int8"}),
+        ("gfx942:sramecc+:xnack-", "float8_e4m3fnuz", {"mxfp8", "nvfp4"}),
+        ("gfx950:sramecc+:xnack-", "float8_e4m3fn", {"tf32", "mxfp8", "nvfp4"}),
+        ("gfx90a:sramecc+:xnack-", "float8_e4m3fn", {"tf32", "fp8", "mxfp8", "nvfp4"}),
+        ("gfx1100", "float8_e4m3fn", {"tf32", "fp8", "int8", "mxfp8", "nvfp4"}),
     ],
 )
 def test_fp8_is_of_the_kind_that_the_gpu_has_units_for(monkeypatch, arch, kind, lacking):

@@ -25,6 +25,7 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import fake_blocks
 import fake_sms
 import torch
 import torch.distributed as dist
@@ -228,6 +229,8 @@ class Posing(TorchFunctionMode):
         if name == "copy_":
             for tensor in args[:2]:
                 copy_on(gpu_of(tensor))
+        if name == "_scaled_mm" and args[2].dim():  # scales in blocks
+            function, kwargs = fake_blocks.multiply, {"out": kwargs["out"]}
         with nullcontext() if name != "_scaled_mm" else torch.backends.mkldnn.flags(enabled=False):
             answer = function(*args, **kwargs)  # oneDNN lacks MI300's fp8 on processors with AMX
         if gpu is None:

@@ -60,6 +60,10 @@ B300 SXM6 AC    |    - |   75 |  1100 |   2250 |   2250 |   4500 |      - | 7700
 GB300           |    - |   80 |  1250 |   2500 |   2500 |   5000 |      - | 8000 | GB300 sheet, copy
 """
 
+# Of the Blackwell sheet too. No sheet lists mxfp8, and the copies for B300 and GB300 state several
+# rates of 4 bits: these are left out.
+_NVFP4 = {"B200": 9000.0, "GB200": 10000.0}
+
 # Of AMD's, one device as torch sees it: of MI250 and MI250X half a card. Rates of the matrix units,
 # from the data sheets (www.amd.com/content/dam/amd/en/documents/instinct-tech-docs). The number of
 # compute units tells a part of a GPU (CPX, DPX), and MI250 from MI250X, which share a name.
@@ -105,7 +109,10 @@ def gpu_of(properties: Any) -> Gpu | None:
 
 @cache
 def _gpus() -> dict[str, Gpu]:
-    return {name: _gpu("NVIDIA", *row) for name, *row in _rows(_TABLE)}
+    cards = {name: _gpu("NVIDIA", *row) for name, *row in _rows(_TABLE)}
+    for name, rate in _NVFP4.items():
+        cards[name].tflops["nvfp4"] = rate
+    return cards
 
 
 @cache
