@@ -1,7 +1,8 @@
 """A Python of a node that has loaded torch once: what programs start there are its children.
 
-A program starts a process for each GPU, or several ranks and their launcher, and each would load
-torch. It travels to the nodes by value: the standard library alone. Programs run without it too.
+A program starts a process for each GPU, or several ranks and their launcher, or follows others on a
+node without GPUs; each process would load torch. It travels to the nodes by value: the standard
+library alone. Programs run without it too.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ForkedPython:
             return {**order, "forks": ""}
         forks = f"{self._address} {secrets.token_hex(8)}"
         own = {"ANUBIS_FORKS": forks, "ANUBIS_PYTHON": python, "PYTHON_EXEC": str(stand_in)}
-        first = str(stand_in) if "torch.distributed.run" in words else python
+        first = str(stand_in) if order.get("is_first_forked") else python
         return {**order, "argv": [first, *words], "env": {**env, **own}, "forks": forks}
 
     def _start(

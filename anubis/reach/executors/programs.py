@@ -64,11 +64,13 @@ def order(
     variables, parameters = split_arguments(arguments)
     chosen = {**settings.env, **variables}
     is_ours = program.file.suffix == ".py" and not settings.prefix
-    is_several = machine.gpus > 1 or bool(launcher)  # processes that load torch
+    by_gpu = any(parameter.name == "gpus" for parameter in program.spec.parameters)
+    is_first = bool(launcher) or (by_gpu and not machine.gpus)  # the process itself loads torch
     kit = (program.library or program.file.parent) / "kit"
     return {
-        "forks": str(kit / "forks.py") if is_ours and is_several else "",
-        "by_gpu": any(parameter.name == "gpus" for parameter in program.spec.parameters),
+        "forks": str(kit / "forks.py") if is_ours and (is_first or machine.gpus > 1) else "",
+        "by_gpu": by_gpu,
+        "is_first_forked": is_first,
         "argv": [
             *settings.prefix,
             *program.argv(settings.python or machine.python, launcher),
