@@ -20,6 +20,7 @@ AnubisError                exit code 2: no verdict
 ├── MissingPackageError    a Python package that only some installations have is not there
 ├── ExecutorError          no node can be reached any more (not only one)
 ├── OrchestratorError      the owner of the nodes does not answer, refuses, or has them in use
+│   └── OrchestratorSilentError  it does not answer at all: another order would wait as long
 ├── NotifyError            the receiver of messages does not answer, or refuses one
 └── StoreError             the history cannot be read or written
     ├── StoreUnreachableError  it cannot be reached now; a later try may succeed
@@ -125,6 +126,10 @@ class ExecutorError(AnubisError):
 
 
 class OrchestratorError(AnubisError):
+    pass
+
+
+class OrchestratorSilentError(OrchestratorError):
     pass
 
 

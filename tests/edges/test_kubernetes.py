@@ -15,7 +15,7 @@ import yaml
 from anubis.core.errors import OrchestratorError
 from anubis.core.keep.reasons import SPARE, reason
 from anubis.reach.executors.machine import sku_of as sku_of_machine
-from anubis.reach.orchestrators.kubernetes import KubernetesOrchestrator
+from anubis.reach.orchestrators.kubernetes import AT_ONCE, KubernetesOrchestrator
 from anubis.reach.orchestrators.kubernetes_objects import flag, sku_by_gpus
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig, owner
@@ -394,6 +394,15 @@ def test_a_server_that_does_not_answer_is_left_after_its_deadline(api: FakeApi, 
     api.stuck.add(("get", "/nodes"))
     with pytest.raises(OrchestratorError, match=r'GET "/api/v1/nodes": no answer within 0.3 s'):
         ask(deadline_s=0.3).observe()
+
+
+def test_after_a_silence_the_server_is_asked_by_no_further_order(api: FakeApi, ask):
+    reasons = {f"a{number}": SLOW for number in range(40)}
+    api.stuck.add(("get", ""))
+    refusals = ask(deadline_s=0.3).cordon(reasons)
+    assert refusals.keys() == reasons.keys()
+    assert all("no answer within 0.3 s" in why for why in refusals.values())
+    assert len(api.asked()) <= AT_ONCE
 
 
 def test_a_credential_plugin_that_never_ends_is_left_after_the_deadline(tmp_path):

@@ -50,6 +50,7 @@ from anubis.reach.orchestrators.orchestrator import (
 
 MOST_TRIES = 20  # when others change a node again and again
 MOST_OWNERS = 5  # above a pod
+AT_ONCE = 8  # orders, each of up to four requests
 OURS = {"fieldManager": WRITER}
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"  # lists of conditions are merged by their type
@@ -109,10 +110,10 @@ class KubernetesOrchestrator:
         return jobs
 
     def cordon(self, reasons: Mapping[str, str]) -> Refusals:
-        return order_each(lambda node: self._cordon(node, reasons[node]), reasons)
+        return order_each(lambda node: self._cordon(node, reasons[node]), reasons, AT_ONCE)
 
     def release(self, nodes: Collection[str]) -> Refusals:
-        return order_each(self._release, nodes)
+        return order_each(self._release, nodes, AT_ONCE)
 
     def _cordon(self, node: str, reason: str) -> None:
         def change(document: Document) -> Document | None:

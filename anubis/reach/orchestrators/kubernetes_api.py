@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from anubis.core.errors import MissingPackageError, OrchestratorError
+from anubis.core.errors import MissingPackageError, OrchestratorError, OrchestratorSilentError
 from anubis.core.text import escape_line
 from anubis.reach.orchestrators.kubernetes_fields import Document, Fields
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
@@ -132,7 +132,7 @@ class KubernetesApi:
         try:
             return _call_within(limit_s, send)
         except TimeoutError:
-            raise OrchestratorError(
+            raise OrchestratorSilentError(
                 f'kubernetes: {method} "{path}": no answer within {self._settings.deadline_s:g} s'
             ) from None
         except OrchestratorError:

@@ -18,7 +18,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Protocol
 
-from anubis.core.errors import OrchestratorError
+from anubis.core.errors import OrchestratorError, OrchestratorSilentError
 from anubis.core.keep.keeper_events import FleetSeen
 from anubis.reach import orchestrators
 
@@ -58,12 +58,19 @@ class Orchestrator(Protocol):
         ...
 
 
-def order_each(order: Callable[[str], None], nodes: Collection[str], at_once: int = 1) -> Refusals:
-    """Give an order for each node; after a refusal for one, the others still get theirs."""
+def order_each(order: Callable[[str], None], nodes: Collection[str], at_once: int) -> Refusals:
+    """Give an order for each node; after a refusal for one, the others still get theirs. Once the
+    owner of all of them is silent, no more are tried: each would wait until its deadline."""
+    silence = list[str]()
 
     def refusal(node: str) -> str:
+        if silence:
+            return silence[0]
         try:
             order(node)
+        except OrchestratorSilentError as error:
+            silence.append(str(error))
+            return str(error)
         except OrchestratorError as error:
             return str(error)
         return ""
