@@ -54,6 +54,31 @@ def agent(
             "--proc", metavar="FOLDER", help="The folder to read instead of /proc, in a container."
         ),
     ] = None,
+    tell: Annotated[
+        str | None,
+        typer.Option(
+            "--tell",
+            metavar="URL",
+            help="The service that gets lines of the kernel's log and events of GPUs at once. "
+            "Needs --tell-token-file. Default: none.",
+        ),
+    ] = None,
+    tell_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--tell-token-file",
+            metavar="FILE",
+            help="A file with a token of the service that may report.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", metavar="NAME", help="The cluster, if the service has several."),
+    ] = None,
+    kernel_log: Annotated[
+        Path | None,
+        typer.Option("--kernel-log", metavar="FILE", help="A file to follow instead of /dev/kmsg."),
+    ] = None,
 ) -> None:
     """Sample this node once a second, for anubis watch and Prometheus, if no exporters run on it.
 
@@ -67,6 +92,10 @@ def agent(
         "--pings": pings,
         "--node": node,
         "--proc": proc,
+        "--tell": tell,
+        "--tell-token-file": tell_token_file,
+        "--cluster": cluster,
+        "--kernel-log": kernel_log,
     }
     words = [f"{name}={value}" for name, value in chosen.items() if value is not None]
     _become(places.shipped_folder("benchmarks") / "telemetry", words)

@@ -196,6 +196,8 @@ def event_record_happening(event_record: EventRecord) -> Happening:
     )
     if isinstance(event, SuspicionRaised):
         category += _likelihood(event)
+    if isinstance(event, IncidentReported) and event.reason:
+        category += f", by {event.source}: {event.reason}"
     if isinstance(event, JobStalled):
         reason = f": {event.reason}" if event.reason else ""
         category = f", job {event.job}, by {event.source}{reason}"

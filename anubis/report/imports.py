@@ -81,6 +81,22 @@ def incidents_line(
     return json_line("incidents", number, intake_fields(intake, added), fields, added.kept)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LinesLine:
+    cluster: str
+    incidents: int
+    """Lines that are proof, and were not known before."""
+    suspicions: int
+    remarks: int
+    """Lines from which nothing follows."""
+
+
+def lines_line(cluster: str, incidents: int, suspicions: int, remarks: int) -> str:
+    """Return the line of what became of lines of a kernel's log."""
+    fields = LinesLine(cluster=cluster, incidents=incidents, suspicions=suspicions, remarks=remarks)
+    return json_line("lines", fields)
+
+
 def nodes_line(
     intake: NodeIntake, added: Import, counts: Mapping[str, int], untold: Sequence[str]
 ) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path as FilePath
@@ -20,6 +21,7 @@ from anubis.operations.diagnose_due import kept_diagnosis
 from anubis.operations.fleet import campaign_at_a_glance
 from anubis.operations.history import recall
 from anubis.operations.import_ import report_incidents
+from anubis.operations.kernel_lines import LineReport, take_lines
 from anubis.operations.requests import GateRequest, Terms
 from anubis.operations.tell import Telling
 from anubis.operations.watch_rounds import last_look
@@ -30,7 +32,7 @@ from anubis.report import jsonl
 from anubis.report.diagnoses import DiagnosedJob, diagnosed_line
 from anubis.report.documents import ReceiptLine
 from anubis.report.fleet import NodeGlance, campaign_line
-from anubis.report.imports import incidents_line
+from anubis.report.imports import incidents_line, lines_line
 from anubis.report.json import json_line
 from anubis.report.schemas import request_schema, schemas
 from anubis.service.fleet_cache import Snapshot
@@ -182,6 +184,8 @@ def router(house: House) -> APIRouter:
             include_in_schema=False,  # only Kubernetes asks, and has a schema of its own
         )
     post("/events", take_event, "What happened to nodes.", "receipt", _event_schema(), 201)
+    lines = request_schema(LineReport)
+    post("/lines", take_log_lines, "Lines of the kernel log of a node.", "lines", lines)
     records = {"description": "Records, as in a file that anubis history import incidents reads."}
     post("/incidents", take_incidents, "Incidents of nodes, by a mapping.", "incidents", records)
     alerts = {"type": "object", "description": "What Alertmanager's webhook sends."}
@@ -487,6 +491,17 @@ async def take_event(house: House, request: Request) -> Response:
     return document(
         json_line("receipt", ReceiptLine(**vars(receipt))), status=201 if receipt.is_new else 200
     )
+
+
+async def take_log_lines(house: House, request: Request) -> Response:
+    report = read_request(await request.body(), kind_of(request), LineReport)
+    meant = await house.cluster_name(report.cluster)
+    report = replace(report, cluster=meant)
+    taken = await house.write(take_lines, report, requester_of(request))
+    if taken.incidents or taken.suspicions:
+        house.board.forget()
+        house.turns.hurry(taken.cluster, at_once=bool(taken.incidents))
+    return document(lines_line(**vars(taken)))
 
 
 async def take_incidents(

@@ -41,9 +41,11 @@ class Turns:
         self._ends.set()
         self._thread.join(timeout=5)
 
-    def hurry(self, cluster: str) -> None:
+    def hurry(self, cluster: str, *, at_once: bool = False) -> None:
+        """Take a turn soon; `at_once`: without waiting for more events."""
         if cluster in self._due:
-            self._due[cluster] = min(self._due[cluster], time.monotonic() + SOON_S)
+            soon = time.monotonic() + (0.0 if at_once else SOON_S)
+            self._due[cluster] = min(self._due[cluster], soon)
 
     def _run(self) -> None:
         while not self._ends.wait(LOOKS_EVERY_S):

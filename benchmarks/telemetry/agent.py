@@ -23,9 +23,13 @@ from typing import NoReturn, Protocol
 
 from kit.background import begin
 from kit.gpus.cards import machine_root
+from kit.sysfs import text
 
+from telemetry.event_feed import EventFeed
 from telemetry.gpu_source import Gpus
 from telemetry.host_source import FileSystems, Host
+from telemetry.kernel_lines import BOOT_ID, DEVICE
+from telemetry.line_sender import LineSender
 from telemetry.network_source import Network, Pauses
 from telemetry.nic_addresses import nics_here
 from telemetry.page import Door
@@ -120,6 +124,7 @@ class Agent:
     def __init__(self, ring: Ring, sources: Mapping[str, Source], file: Path | None) -> None:
         self.ring = ring
         self.pinger: Pinger | None = None
+        self.feed: EventFeed | None = None
         self._questioners = [Questioner(name, source) for name, source in sources.items()]
         self._recording = Recording(file) if file else None
         self._samples = self._missed = 0
@@ -150,6 +155,8 @@ class Agent:
         yield Line("anubis_agent_cpu_seconds_total", "", time.process_time())
         if self.pinger:
             yield from self.pinger.lines()
+        if self.feed:
+            yield from self.feed.lines()
         if self._recording:
             yield Line("anubis_agent_recording", "", self._recording.works)
 
@@ -180,8 +187,12 @@ def main() -> None:
     root = machine_root()
     place = Place(root, chosen.proc or root / "proc", chosen.node)
     sources = {name: source(place) for name, source in SOURCES.items()}
-    signal.signal(signal.SIGUSR1, lambda *_: setattr(sources["gpus"], "wants_rest", True))
+    gpus = sources["gpus"]
+    signal.signal(signal.SIGUSR1, lambda *_: setattr(gpus, "wants_rest", True))
     agent = Agent(Ring(chosen.node, STEP_S), sources, chosen.record)
+    agent.feed = open_feed(chosen, place)
+    if agent.feed and isinstance(gpus, Gpus):
+        gpus.note = agent.feed.note
     token = token_in(chosen.token_file) if chosen.token_file else ""
     agent.pinger = pinger = open_pinger(chosen, token, root)
     door = open_door(chosen.listen, agent, token, pinger)
@@ -202,6 +213,10 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--node", metavar="NAME", default=os.uname().nodename)
     parser.add_argument("--pings", metavar="PORT", type=int)
     parser.add_argument("--proc", metavar="FOLDER", type=Path)
+    parser.add_argument("--tell", metavar="URL")
+    parser.add_argument("--tell-token-file", metavar="FILE", type=Path)
+    parser.add_argument("--cluster", metavar="NAME")
+    parser.add_argument("--kernel-log", metavar="FILE", type=Path)
     return parser
 
 
@@ -230,6 +245,22 @@ def open_pinger(chosen: argparse.Namespace, token: str, root: Path) -> Pinger | 
         )
     threading.Thread(target=pinger.run, daemon=True, name="pings").start()
     return pinger
+
+
+def open_feed(chosen: argparse.Namespace, place: Place) -> EventFeed | None:
+    """Begin to tell the service what the kernel and NVML say, if that is asked for."""
+    if chosen.tell is None:
+        return None
+    if not chosen.tell.startswith(("http://", "https://")):
+        fail(f'--tell "{chosen.tell}": expected the address of anubis serve, such as https://HOST')
+    if not chosen.tell_token_file:
+        fail("--tell needs --tell-token-file: the service takes no events without a token")
+    about = {"node": chosen.node, "boot": text(place.proc / BOOT_ID) or f"{time.time():.0f}"}
+    about |= {"cluster": chosen.cluster} if chosen.cluster else {}
+    sender = LineSender(chosen.tell, token_in(chosen.tell_token_file), about, say)
+    feed = EventFeed(sender, chosen.kernel_log or place.root / DEVICE)
+    feed.begin()
+    return feed
 
 
 def open_door(where: str, agent: Agent, token: str, pinger: Pinger | None = None) -> Door:

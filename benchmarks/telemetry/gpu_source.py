@@ -7,7 +7,7 @@ has it open, and one that was reset is known in a new session only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kit.gpus import nvml
@@ -67,6 +67,13 @@ ERRORS_EXPORTED = {
     "nvlink_errors:recovery": "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
 }
 COUNTERS = {name: nvml.ERRORS[name] for name in ERRORS_EXPORTED}
+# states in which a GPU cannot be used as it is, and the values without news
+STATES = {
+    "recovery_action": nvml.recovery_action,
+    "row_remap_failure": nvml.CONDITION["row_remap_failure"],
+}
+QUIET = (nvml.RECOVERY_ACTIONS[0], 0)
+ASKED_EVERY_S = 5.0  # two calls a GPU
 COUNTED_EVERY_S = 15.0  # each NVLink is asked by itself, 18 times four calls
 Values = dict[str, float | None]
 
@@ -86,6 +93,9 @@ class Gpu:
         self.is_gone = False
         self.xids: Counter[int] = Counter()  # since the agent began
         self.last_xid: int | None = None  # 0: none; None: the driver reports none
+        self.place = ""  # on the PCI bus
+        self._states: dict[str, Any] = {}
+        self._asked_at = float("-inf")
 
     def note_xid(self, number: int) -> None:
         self.xids[number] += 1
@@ -94,6 +104,7 @@ class Gpu:
     def take(self, handle: Handle) -> None:
         self._handle, self.is_gone, self._counted_at = handle, False, float("-inf")
         self.uuid = nvml.read(handle, nvml.UUID).values.get("uuid", "")
+        self.place = nvml.read(handle, {"place": nvml.address}).values.get("place", self.place)
         try:
             self._profile, self.unprofiled = Profile(handle), ""
         except Unread as reason:
@@ -117,6 +128,17 @@ class Gpu:
         values |= bus_use(values)
         self._ever |= values.keys()
         return {metric: values.get(metric) for metric in self._ever}
+
+    def new_states(self, now: float) -> Iterator[tuple[str, str]]:
+        """Yield the states that NVML reports now and did not before."""
+        if self._handle is None or now < self._asked_at + ASKED_EVERY_S:
+            return
+        self._asked_at = now
+        for name, value in nvml.read(self._handle, STATES).values.items():
+            if value not in QUIET and value != self._states.get(name):
+                words = name.replace("_", " ")
+                yield name, f"NVML: GPU {self.place}: {words}: {value}"
+            self._states[name] = value
 
     @property
     def is_reached(self) -> bool:
@@ -170,6 +192,7 @@ class Gpus:
         self._has_driver = False
         self._events: Any = None  # of XIDs
         self.wants_rest = False  # told by a signal
+        self.note: Callable[[str, str], None] = lambda id, text: None  # of an event, at once
 
     def read(self, now: float) -> Sampled:
         if self.wants_rest:
@@ -178,6 +201,9 @@ class Gpus:
             self._look(now)
         self._note_xids()
         values = {gpu: gpu.read(now) for gpu in self._gpus.values()}
+        for gpu in self._gpus.values():
+            for name, text in gpu.new_states(now):
+                self.note(f"{name}-{gpu.index}", text)
         if self._has_driver and any(gpu.is_gone for gpu in values):
             self._look(now)  # at once: the others go on in a new session
         sampled = Sampled()
@@ -201,7 +227,11 @@ class Gpus:
         by_address = {gpu.address: gpu for gpu in self._gpus.values()}
         for address, number in nvml.read_xids(self._events) if self._events else ():
             if address in by_address:
-                by_address[address].note_xid(number)
+                gpu = by_address[address]
+                gpu.note_xid(number)
+                place = gpu.place.removesuffix(".0")
+                line = f"NVRM: Xid (PCI:{place}): {number}, as NVML reports it"
+                self.note(f"xid-{number}-{gpu.index}", line)
 
     def _let_go(self) -> None:
         if self._events:

@@ -336,6 +336,24 @@ def test_xids_and_clock_reasons_have_the_names_of_dcgm_also_of_a_gpu_that_is_gon
     }
 
 
+def test_states_and_xids_of_gpus_are_passed_on_once_as_they_change(gpu_node, plant):
+    source, passed = Gpus(Place(gpu_node.root, Path("/proc"), "node7")), []
+    source.note = lambda id, line: passed.append(line)
+    source.read(0.0)
+    plant(xid_6=63, field230_2=1, failure_3=1)
+    for now in (10.0, 20.0):
+        source.read(now)
+    gpus = {gpu: source._gpus[gpu].place for gpu in (2, 3, 6)}
+    assert sorted(passed) == sorted(
+        [
+            f"NVML: GPU {gpus[2]}: recovery action: reset the GPU",
+            f"NVML: GPU {gpus[3]}: row remap failure: 1",
+            f"NVRM: Xid (PCI:{gpus[6][:-2]}): 63, as NVML reports it",
+        ]
+    )
+    assert gpus[2].count(":") == 2
+
+
 def test_a_gpu_that_was_reset_comes_back_and_the_others_never_paused(gpu_node, plant):
     plant(duty=50, lost_after_5=2)
     gpus = Gpus(Place(gpu_node.root, gpu_node.root))

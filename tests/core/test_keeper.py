@@ -1033,6 +1033,7 @@ def test_a_reason_is_one_line_of_at_most_200_characters_and_known_again():
     assert "\n" not in text
     assert is_ours(text)
     assert not is_ours("memory swap, Jo: see anubis[GEMM.TFLOPS]: slow")
+    assert not reason("INCIDENT", 'since "gpu"').endswith('"'), "scontrol takes that away"
 
 
 def test_a_cordon_is_obeyed_when_its_own_code_is_shown():

@@ -16,6 +16,9 @@ from anubis.core.diagnose.evidence import Gravity
 
 LONGEST = 2000  # characters of a line that patterns are matched against
 PARTS = frozenset({"peer", "device", "rank"})  # names of groups that a pattern may have
+OF_XID = r"NVRM: Xid \("
+# a line about a process begins with its name, which its user chooses: at most 15 letters
+OF_PROCESS = re.compile(r".{1,15}\[\d+\]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,13 @@ class ErrorClass:
     """The meaning in a few words."""
     source: str
     """The document or person that says so."""
+    alone: Literal["proof", "suspicion", "remark"] | None = None
+    """The weight of such a line of the kernel by itself, as the agent of its node reports it.
+    Proof takes the node out until it passes a test, a suspicion has it tested. Without it, a
+    critical line is a suspicion, if it is of an XID or has `begins`."""
+    begins: str = ""
+    """A regular expression for how the driver begins such a line. Later in a line are names of
+    programs and files, which users choose."""
     level: int | None = None
     """The lightest cure that helps: 1 try again, 2 restart the process, 3 replace the node, 4 fail
     the job. Without it, that of its kind of fact."""
@@ -49,8 +59,11 @@ class ErrorClass:
             raise ValueError(f'code is "{self.code}", expected letters, digits and -')
         if (self.xid is None) == (not self.mark):
             raise ValueError(f'"{self.code}" needs either a "mark" or a "xid"')
+        if self.alone in ("proof", "suspicion") and self.xid is None and not self.begins:
+            raise ValueError(f'"{self.code}" is a {self.alone} alone, and needs "begins"')
         try:
             groups = re.compile(self.pattern).groupindex
+            re.compile(self.begins)
         except (re.error, OverflowError, RecursionError) as cause:
             raise ValueError(
                 f'the pattern of "{self.code}" is no regular expression: {cause}'
@@ -66,6 +79,14 @@ class ErrorClass:
     @cached_property
     def regex(self) -> re.Pattern[str]:
         return re.compile(self.pattern)
+
+    def weigh_alone(self, line: str) -> Literal["proof", "suspicion", "remark"]:
+        """Return the weight of a line of this class without a diagnosis. A line that its driver
+        did not begin is a remark at most, because users can write parts of it."""
+        begins = self.begins if self.xid is None else OF_XID
+        if not begins or OF_PROCESS.match(line) or not re.match(begins, line):
+            return "remark"
+        return self.alone or ("suspicion" if self.gravity == "critical" else "remark")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,6 +127,8 @@ class IncidentReported(KeptEvent):
     presumes = 'incident "{category}" was reported'
     debt = Debt.INCIDENT
     category: str
+    source: str = "operator"
+    reason: str = ""
 
     def __post_init__(self) -> None:
         if not self.category:

@@ -19,6 +19,8 @@ _OURS = re.compile(r"anubis\[([^\]\s]+)\]: ")
 def reason(code: str, sentence: str) -> str:
     """Text `anubis[CODE]: sentence`, short enough for every orchestrator."""
     text = f"anubis[{code}]: {escape_line(' '.join(sentence.split()))}"
+    if text.endswith('"'):  # scontrol takes a quotation mark at the end away
+        text += "."
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 

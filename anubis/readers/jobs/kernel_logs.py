@@ -289,7 +289,7 @@ class _Lines:
 
     def read(self, lines: Iterable[str], classes: ErrorClasses) -> Iterator[KernelLine]:
         for line in kernel_lines(lines, self.about, self.zone):
-            if not line.is_marked and _recognise(line.message, classes)[0] is None:
+            if not line.is_marked and recognise(line.message, classes)[0] is None:
                 self.dropped += 1
                 continue
             self.count += 1
@@ -309,7 +309,7 @@ def parse_kernel(
         start = clock.observe(line)
         if match := NAMED_GPU.search(line.message):
             gpu = match[1].lower()
-        recognised, device = _recognise(line.message, classes)
+        recognised, device = recognise(line.message, classes)
         if recognised is None:
             continue
         if not device and recognised.kind.code == "gpu-fallen-off":
@@ -348,7 +348,8 @@ def _event(seen: _Seen, clock: StartClock) -> LogEvent:
     )
 
 
-def _recognise(message: str, classes: ErrorClasses) -> tuple[Recognised | None, str]:
+def recognise(message: str, classes: ErrorClasses) -> tuple[Recognised | None, str]:
+    """Return the class of a message, and the device that it names."""
     if "Xid" in message and (match := XID.search(message)):
         return classes.match_xid(int(match[2]), match[3]), match[1].lower()
     recognised = classes.match_kernel(message)
