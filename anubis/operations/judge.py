@@ -207,6 +207,7 @@ def _judge_by_both(
             limits=limits,
             expectations=campaign.policy.expectations,
             before=before.settings,
+            screens_before=before.screens,
         )
         for criteria in (old, new)
     )

@@ -1,5 +1,6 @@
 """What was known before a campaign: settings that other nodes reported, with which one node alone
-is compared, and criteria that other campaigns taught, which tell how healthy nodes scatter."""
+is compared; criteria that other campaigns taught, which tell how healthy nodes scatter; and wrong
+numbers that came once, by which chance and a sick GPU are told apart."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from itertools import chain
 from anubis.config import catalog
 from anubis.core.history.events import FleetUpgraded
 from anubis.core.judge.equality import NodeSettings
+from anubis.core.judge.odd_numbers import CAME_ONCE, NO_SCREENS, Screens
 from anubis.core.records import BenchmarkSpec, Campaign, CriteriaSet
 from anubis.store.history import ClusterHistory, History
 
@@ -18,6 +20,7 @@ from anubis.store.history import ClusterHistory, History
 class Precedents:
     settings: Sequence[NodeSettings] = ()  # that other nodes last reported
     criteria: Sequence[CriteriaSet] = ()  # that other campaigns taught
+    screens: Screens = NO_SCREENS  # for wrong numbers
 
 
 NOTHING_BEFORE = Precedents()
@@ -33,9 +36,12 @@ def precedents(
     history: History, cluster: str, specs: Iterable[BenchmarkSpec], at: float
 ) -> Precedents:
     """Precedents at a time, for a campaign that runs these programs in a cluster."""
+    part, specs = history.cluster(cluster), list(specs)
+    repeating = [s.name for s in specs if any(m.name == CAME_ONCE for m in s.metrics)]
     return Precedents(
-        settings=_settings_before(history.cluster(cluster), specs, at),
+        settings=_settings_before(part, specs, at),
         criteria=taught_before(history, at),
+        screens=Screens.from_runs(part.earlier_runs.newest(at, repeating)),
     )
 
 
@@ -64,7 +70,7 @@ def _settings_before(
     programs = reporting_programs(specs)
     if not programs:
         return []
-    return drop_outdated(part, part.settings.read_before(at, programs), at)
+    return drop_outdated(part, part.earlier_runs.last_settings(at, programs), at)
 
 
 def reporting_programs(specs: Iterable[BenchmarkSpec]) -> Programs:
@@ -79,7 +85,7 @@ def reporting_programs(specs: Iterable[BenchmarkSpec]) -> Programs:
 def last_settings(part: ClusterHistory, at: float) -> list[NodeSettings]:
     """Settings that all nodes of a cluster last reported, by the shipped programs."""
     programs = reporting_programs(catalog.load(catalog.folders()).specs.values())
-    return drop_outdated(part, part.settings.read_before(at, programs), at)
+    return drop_outdated(part, part.earlier_runs.last_settings(at, programs), at)
 
 
 def drop_outdated(part: ClusterHistory, votes: list[NodeSettings], at: float) -> list[NodeSettings]:

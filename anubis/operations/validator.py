@@ -206,6 +206,7 @@ def judge(
         limits=campaign.policy.limits,
         expectations=campaign.policy.expectations,
         before=before.settings,
+        screens_before=before.screens,
         taught_here=taught_here,
     )
     return assessment, criteria

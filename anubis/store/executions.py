@@ -1,10 +1,11 @@
-"""Executions of steps with all their samples, a row for each, and the settings that nodes reported
-last in them, over all campaigns of a cluster."""
+"""Executions of steps with all their samples, a row for each, and what those of a cluster reported
+before a time, over all its campaigns."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -213,14 +214,17 @@ def _next_number(connection: sa.Connection, key: int) -> int:
 
 
 VOTE_S = 30 * DAY_S  # after which a node may have been set up otherwise
+MOST_RUNS = 1000  # of a program in a cluster, the newest, which say what it found before
 
 
-class LastSettings:
+class EarlierRuns:
     def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
         self._cluster = cluster
 
-    def read_before(self, at: float, programs: Mapping[str, Collection[str]]) -> list[NodeSettings]:
+    def last_settings(
+        self, at: float, programs: Mapping[str, Collection[str]]
+    ) -> list[NodeSettings]:
         """Return these settings of each node by these programs, from campaigns that were over by
         then and are not too old. Damaged ones are left out."""
         with self._database.reading() as connection:
@@ -240,6 +244,30 @@ class LastSettings:
                     names = programs[run.step.workload.benchmark]
                     votes.append(NodeSettings.from_run(run, skus.get(node, ""), names))
         return votes
+
+    def newest(self, at: float, programs: Collection[str]) -> list[Execution]:
+        """Return the newest runs of these programs, from campaigns that were over by then. Damaged
+        ones are left out."""
+        runs, campaigns = EXECUTIONS.table, CAMPAIGNS.table
+        query = (
+            EXECUTIONS.select()
+            .join(campaigns, campaigns.c.key == runs.c.campaign)
+            .where(
+                campaigns.c.cluster == self._cluster,
+                campaigns.c.finished_at <= at,
+                runs.c.benchmark.in_(list(programs)),
+                runs.c.ended == Ended.MEASURED.value,
+            )
+            .order_by(campaigns.c.finished_at.desc(), runs.c.number.desc())
+            .limit(MOST_RUNS)
+        )
+        newest: list[Execution] = []
+        with self._database.reading() as connection:
+            read = EXECUTIONS.reader()
+            for row in connection.execute(query) if programs else ():
+                with suppress(Damage, *UNPACKABLE):
+                    newest.append(read(row))
+        return newest
 
 
 def _last_runs(cluster: str, at: float, programs: Collection[str]) -> sa.Select[tuple[object, ...]]:

@@ -21,7 +21,7 @@ from anubis.store.database import Database
 from anubis.store.decisions import Decisions
 from anubis.store.diagnoses import Diagnoses
 from anubis.store.event_records import EventRecords
-from anubis.store.executions import Executions, LastSettings
+from anubis.store.executions import EarlierRuns, Executions
 from anubis.store.experience import Experience
 from anubis.store.happenings import INCIDENTS, REPAIRS, Happenings, JobRows, Watches
 from anubis.store.holds import Holds
@@ -132,7 +132,7 @@ class ClusterHistory:
         self.looks = Looks(database, cluster)
         self.diagnoses = Diagnoses(database, cluster)
         self.holds = Holds(database, cluster)
-        self.settings = LastSettings(database, cluster)
+        self.earlier_runs = EarlierRuns(database, cluster)
 
     def objections(self, nodes: Collection[str] | None = None) -> Objections:
         """Return what the keeper objects to these nodes, or to all. For a node with a verdict since

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from anubis.core.judge.odd_numbers import (
     Answers,
     GpuRun,
+    Screens,
     chance_of_one,
     find_culprits,
     judge_odd_numbers,
@@ -293,6 +295,15 @@ def test_an_error_that_came_once_is_stated_beside_those_of_the_other_gpus(
     )
     (told,) = name_wrong_bits([verdict], runs)
     assert expected in told.reason
+    assert len(told.reason) <= 200
+    before = Screens(
+        seconds=Counter({("n0", "cuda:0"): 60, ("n1", "cuda:0"): 9_000}),
+        came_once=Counter({("n0", "cuda:0"): 2}),
+    )
+    (told,) = name_wrong_bits([verdict], runs, before)
+    assert f"{times + 2} times in 90 s, the others {of_others} in 9270 s" in told.reason
+    assert "too often for chance in 10 GPUs with earlier runs" in told.reason
+    assert "counts as gone after 570 s" in told.reason  # of this campaign's own seconds
     assert len(told.reason) <= 200
     runs[3].result.environment.update(
         screened_s={"cuda:0": "soon", "cuda:1": float("nan"), "cuda:2": -1.0},

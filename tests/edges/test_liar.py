@@ -81,3 +81,9 @@ def test_a_gpu_that_erred_once_is_named_and_passes_only_after_19_times_as_long(n
     for seconds, code in ((30, 1), (540, 0)):  # without an error: once as long, and 18 times
         assert run("accept", seconds)[0] == 0
         assert run("gate", 30, f"node[1-{NODES}]", "--duration", "24h", "--no-tests")[0] == code
+
+    often = "2 times in 630 s, the others 0 in 3150 s with earlier runs"
+    for words in (often, "too often for chance in 6 GPUs"):
+        errors.append(SEEN)  # once in a campaign, and again in the next
+        _, lines = run("accept", 30)
+        assert words in next(line["reason"] for line in lines if line["type"] == "verdict")

@@ -29,7 +29,7 @@ from anubis.core.judge.foreign_load import CODE as FOREIGN_LOAD
 from anubis.core.judge.foreign_load import ForeignLoad, judge_under_load
 from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
-from anubis.core.judge.odd_numbers import judge_odd_numbers, name_wrong_bits
+from anubis.core.judge.odd_numbers import NO_SCREENS, Screens, judge_odd_numbers, name_wrong_bits
 from anubis.core.judge.searched import judge_members, searches
 from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.twice import SharedCables, find_suspects, judge_by_both_times
@@ -94,6 +94,7 @@ def assess(
     limits: Iterable[Limit] = (),
     expectations: Sequence[Expectation] = (),
     before: Iterable[NodeSettings] = (),
+    screens_before: Screens = NO_SCREENS,
     taught_here: Collection[Workload] = (),
 ) -> Assessment:
     """All verdicts of a campaign: on units, parts and nodes.
@@ -101,7 +102,7 @@ def assess(
     A limit is applied first. Units within it are then compared with the fleet, unless only limits
     judge their metric. The criteria of `taught_here` come from these very measurements. `lost`
     gives the reason for each lost node, even if no step was lost with it. `before` has the last
-    settings that other nodes reported.
+    settings that other nodes reported, `screens_before` what earlier screens found.
     """
     measured, executions = list(measured), list(executions)
     shared = _shared_cables(plan, measured)
@@ -116,7 +117,7 @@ def assess(
         batch_verdicts += verdicts.batch
         alone += verdicts.single
         to_confirm |= verdicts.to_confirm
-    alone = name_wrong_bits(alone, executions)
+    alone = name_wrong_bits(alone, executions, screens_before)
     batch, single = judge_settings(settings_of(executions, plan), expectations, before)
     batch_verdicts += batch
     alone += single

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
 from anubis.core.judge.verdicts import spelled_code
 from anubis.core.records import Ended, Execution, Judgement, Verdict, Workload
@@ -232,22 +232,50 @@ def _verdict_on(
 
 CAME_ONCE, CAME_BACK = "seen_once", "agreement"  # metrics of what was repeated
 WrongPlace = tuple[str, str, str]  # node, GPU, and metric with its operation
+GpuOfNode = tuple[str, str]
 
 
-def name_wrong_bits(verdicts: Iterable[Verdict], executions: Iterable[Execution]) -> list[Verdict]:
+@dataclass(frozen=True, kw_only=True)
+class Screens:
+    """How long GPUs were screened for wrong numbers, and how often one came that did not return."""
+
+    seconds: Counter[GpuOfNode] = field(default_factory=Counter)
+    came_once: Counter[GpuOfNode] = field(default_factory=Counter)
+
+    @classmethod
+    def from_runs(cls, executions: Iterable[Execution]) -> Self:
+        screens = cls()
+        for run in executions:
+            if run.ended is Ended.MEASURED and len(run.step.participants) == 1:
+                (node,), notes = run.step.participants, run.result.environment
+                for gpu, seconds in _amounts(notes.get("screened_s")):
+                    screens.seconds[node, gpu] += seconds  # type: ignore[assignment]
+                for gpu, times in _amounts(notes.get("came_once")):
+                    screens.came_once[node, gpu] += int(times)
+        return screens
+
+    def add(self, earlier: Screens) -> Screens:
+        return Screens(
+            seconds=self.seconds + earlier.seconds, came_once=self.came_once + earlier.came_once
+        )
+
+
+NO_SCREENS = Screens()
+
+
+def name_wrong_bits(
+    verdicts: Iterable[Verdict], executions: Iterable[Execution], before: Screens = NO_SCREENS
+) -> list[Verdict]:
     """The verdicts, with the evidence for wrong numbers that a program noted. What came once is
-    first, as it takes the longest to disprove."""
+    first, as it takes the longest to disprove; how often it came counts with what came `before`."""
+    executions = list(executions)
     wheres = dict[WrongPlace, str]()
-    screened_s = defaultdict[tuple[str, str], float](float)  # by node and GPU, as what came once
-    came_once = Counter[tuple[str, str]]()
     for run in executions:
         if run.ended is Ended.MEASURED and len(run.step.participants) == 1:
             (node,), notes = run.step.participants, run.result.environment
             wheres |= {(node, *place): where for place, where in _wrong_places(notes)}
-            for gpu, seconds in _amounts(notes.get("screened_s")):
-                screened_s[node, gpu] += seconds
-            for gpu, times in _amounts(notes.get("came_once")):
-                came_once[node, gpu] += int(times)
+    here = Screens.from_runs(executions)
+    ever = here.add(before)
     first, rest = list[Verdict](), list[Verdict]()
     for verdict in verdicts:
         where = wheres.get((verdict.participants[0], verdict.device, verdict.metric))
@@ -260,27 +288,24 @@ def name_wrong_bits(verdicts: Iterable[Verdict], executions: Iterable[Execution]
             reason = f"{wrong}, and again when it was repeated"
         else:
             of_gpu = verdict.participants[0], verdict.device
-            often = _frequency_of_errors(came_once, screened_s, of_gpu)
-            clean_s = math.ceil(screened_s[of_gpu] * (1 / DOUBT - 1))
+            often = _frequency_of_errors(ever, of_gpu)
+            often += " with earlier runs" if before.seconds else ""
+            clean_s = math.ceil(here.seconds[of_gpu] * (1 / DOUBT - 1))
             reason = f"{wrong} {often}; it counts as gone after {clean_s} s without"
         named = replace(verdict, reason=reason, cause=f"wrong bits in {operation}")
         (rest if family == CAME_BACK else first).append(named)
     return [*first, *rest]
 
 
-def _frequency_of_errors(
-    came_once: Mapping[tuple[str, str], int],
-    screened_s: Mapping[tuple[str, str], float],
-    gpu: tuple[str, str],
-) -> str:
+def _frequency_of_errors(screens: Screens, gpu: GpuOfNode) -> str:
     """Say how often a GPU erred, beside the others, by the time that each was screened."""
-    times, seconds = max(1, came_once.get(gpu, 0)), screened_s.get(gpu, 0.0)
+    times, seconds = max(1, screens.came_once[gpu]), float(screens.seconds[gpu])
     often = f"{'once' if times == 1 else f'{times} times'} in {seconds:.0f} s"
-    siblings = [sibling for sibling in screened_s if sibling != gpu]
+    siblings = [sibling for sibling in screens.seconds if sibling != gpu]
     if not siblings or not seconds:
         return often
-    of_others = sum(came_once.get(sibling, 0) for sibling in siblings)
-    others_s = sum(screened_s[sibling] for sibling in siblings)
+    of_others = sum(screens.came_once[sibling] for sibling in siblings)
+    others_s = float(sum(screens.seconds[sibling] for sibling in siblings))
     beside = f"{often}, the others {of_others} in {others_s:.0f} s"
     gpus = 1 + len(siblings)
     chance = chance_of_one(times, seconds, of_others, others_s, gpus)
