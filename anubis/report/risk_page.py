@@ -279,7 +279,9 @@ def risk_page(glances: Sequence[RiskGlance], as_of: float, simulated: str = "") 
         total=sum(glance.total for glance in glances),
         horizon_h=glances[0].horizon_h if glances else DAY_H,
         is_modelled=bool(glances) and all(glance.model for glance in glances),
+        assumed=sum(glance.expected for glance in glances if glance.is_assumed),
         is_assumed=bool(glances) and all(glance.is_assumed for glance in glances),
+        likeliest=likeliest(glances),
         shown=SHOWN,
         notable=notable,
         in_words=describe_carrier,
@@ -290,6 +292,12 @@ def risk_page(glances: Sequence[RiskGlance], as_of: float, simulated: str = "") 
         glyph=GLYPH,
         path_of=path_of,
     )
+
+
+def likeliest(glances: Iterable[RiskGlance]) -> NodeAtRisk | None:
+    """The node with the largest chance that a model gives; one that owes an answer has none."""
+    first = (g.nodes[g.unanswered] for g in glances if g.looks and len(g.nodes) > g.unanswered)
+    return max(first, key=lambda node: node.chance, default=None)
 
 
 def notable(at_risk: NodeAtRisk) -> list[Carrier]:

@@ -265,6 +265,10 @@ def test_the_chances_that_the_risk_page_states_add_up_to_its_headline(visitor, m
         counted = int(stated[1]) if stated else 0
         assert counted == owing
         assert float(expected) == pytest.approx(owing + (int(total) - owing) * chance, abs=0.06)
+    (glance,) = glances
+    learned = replace(glance, cluster="other", is_assumed=False)
+    text = text_of(risk_page([glance, learned], 0.0))
+    assert re.search(r"([\d.]+) of them assumed", text)[1] == expected
 
 
 def test_with_a_model_each_node_has_its_chance_and_its_causes(visitor):
@@ -286,7 +290,7 @@ def test_with_a_model_each_node_has_its_chance_and_its_causes(visitor):
     assert carrier["about"] == "incidents"
     assert carrier["p_without"] == pytest.approx(others[0]["p"], rel=0.5)
     text = text_of(page(visitor, "/risk"))
-    assert "1 node carries half of that" in text
+    assert re.search(r"among 8 nodes likeliest on n1 , [\d.]+% 1 node carries half of that", text)
     assert "29 incidents, the last 10 days ago" in text
     assert "Why this one: chosen by name." in text
     places.risk_file(history.cluster).write_bytes(b"gone bad")
