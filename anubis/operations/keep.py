@@ -421,6 +421,8 @@ class _Hand:
             return None
         at = self._time().now
         seen = replace(self._orchestrator.observe(), at=at)
+        if seen.why_empty:
+            self._caller.remark(f"the orchestrator shows no node: {seen.why_empty}")
         running = {job.id: job for job in self._part.jobs.open_jobs()}
         over = {
             job.id: job for job in self._part.jobs.read_about(seen.jobs.keys() - running.keys())

@@ -44,6 +44,8 @@ def nodes(
             f" name one in its file (`orchestrator: {' | '.join(orchestrator_kinds())}`), or begin"
             " with anubis accept"
         )
+    if seen and seen.why_empty:
+        caller.remark(f"the orchestrator shows no node: {seen.why_empty}")
     there = {*in_history}.union(seen.nodes if seen else ())
     if strangers := [name for name in shown if name not in there]:
         raise UsageError(

@@ -271,6 +271,8 @@ def shown_nodes(work: OthersWork, caller: Caller) -> list[str]:
         caller.remark(f"{shorten(left_out)} left out: {why}")
     chosen = [name for name in names if name not in away]
     if not chosen:
+        if work.seen and work.seen.why_empty:
+            raise OrchestratorError(f"{work.owner} shows no node: {work.seen.why_empty}")
         raise OrchestratorError(
             f"{work.owner} shows {quantity(len(names), 'node')}, and none that can be tested: name"
             " the nodes, or write `nodes:` into the cluster's file"

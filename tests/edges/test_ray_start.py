@@ -373,8 +373,10 @@ def test_a_node_with_other_versions_is_reported_and_does_not_join(
 def test_the_address_of_the_driver_is_the_one_towards_the_first_node_that_resolves() -> None:
     by_slurm = RayStart(by="slurm", python="python3")
     assert address_for(by_slurm, ["no.such.host.invalid", "127.0.0.1"]) == "127.0.0.1"
-    stated = replace(by_slurm, driver_address="10.1.2.3")
-    assert address_for(stated, ["no.such.host.invalid"]) == "10.1.2.3"
+    stated = replace(by_slurm, driver_address="127.0.0.2")
+    assert address_for(stated, ["no.such.host.invalid"]) == "127.0.0.2"
+    with pytest.raises(UsageError, match=r"`driver_address: 192\.0\.2\.7` .* no address of this"):
+        address_for(replace(by_slurm, driver_address="192.0.2.7"), ["127.0.0.1"])
     with pytest.raises(UsageError, match="write `driver_address:`"):
         address_for(by_slurm, ["no.such.host.invalid"])
 

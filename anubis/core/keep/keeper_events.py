@@ -114,6 +114,7 @@ class FleetSeen(_Timed):
     nodes: Mapping[str, SeenNode]
     jobs: Mapping[str, SeenJob] = field(default_factory=dict)  # by id
     windows: Mapping[str, SeenWindow] = field(default_factory=dict)  # by name
+    why_empty: str = ""  # what to look at if it shows no node; empty: it shows some
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -182,10 +182,23 @@ class Sender:
             self._courier.close()
 
 
+def _refuse_foreign_address(address: str) -> None:
+    """Refuse an address at which nothing on this machine can listen."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            raise UsageError(
+                f"`driver_address: {address}` in the cluster's file is no address of this machine"
+                " (ip -4 address lists them): name the one at which the nodes reach it"
+            ) from None
+
+
 def address_for(start: RayStart, nodes: Sequence[str]) -> str:
     """Return the address of this machine by which packets leave for the first of these nodes whose
     name resolves."""
     if start.driver_address:
+        _refuse_foreign_address(start.driver_address)
         return start.driver_address
     for node in nodes:
         with (

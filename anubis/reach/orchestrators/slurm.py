@@ -120,7 +120,10 @@ class SlurmOrchestrator:
             later, tested_later = self._jobs()
             jobs, tested = {**jobs, **later}, tested | tested_later
         windows = parse_windows(self._ask("scontrol", "--all", "--oneliner", "show", "reservation"))
-        return fleet_seen(at, nodes, jobs, self._sku_of, tested, windows)
+        seen = fleet_seen(at, nodes, jobs, self._sku_of, tested, windows)
+        if nodes or not partition:
+            return seen
+        return replace(seen, why_empty=f'none is in partition "{partition}": sinfo shows them all')
 
     def _jobs(self) -> tuple[dict[str, SeenJob], frozenset[str]]:
         shown = self._ask("squeue", "--noheader", "--all", f"--format={OF_JOBS}")
