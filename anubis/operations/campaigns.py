@@ -50,6 +50,7 @@ from anubis.operations.owners import (
     is_brought_up,
     others_work,
     refuse_named,
+    refuse_unseen,
     spare_busy,
     windows_known,
 )
@@ -112,10 +113,13 @@ class PlannedCampaign:
 def plan_campaign(request: CampaignRequest, caller: Caller = NO_CALLER) -> PlannedCampaign:
     """Plan a campaign: nodes are looked up, but nothing runs on them."""
     brief = campaign_files.read_request(request, caller)
-    if request.nodes is None and is_brought_up(brief.setting.cluster):
+    if is_brought_up(cluster := brief.setting.cluster):
         # wall clock: only a plan, before the history is read
-        work = others_work(brief.setting.cluster, {}, caller.clock())
-        brief = spare_busy(brief, work, caller)
+        work = others_work(cluster, {}, caller.clock())
+        if request.nodes is None:
+            brief = spare_busy(brief, work, caller)
+        else:  # a plan for nodes at work is as good as another
+            refuse_unseen(request.nodes, cluster, work)
     with executor_of(
         brief.setting.cluster,
         brief.programs,

@@ -240,6 +240,8 @@ def spare_busy(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
         listed = hostlist.expand(of_file) if of_file else []
         free = drop_busy(listed, work, caller)
         return brief if len(free) == len(listed) else _change_request(brief, nodes=free)
+    if not request.leaves_out_busy:
+        refuse_unseen(request.nodes, cluster, work)
     partners = [node for node in request.nodes if node in request.partners]
     tested = [node for node in request.nodes if node not in request.partners]
     if request.leaves_out_busy:
@@ -255,6 +257,17 @@ def spare_busy(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
         nodes=[node for node in request.nodes if node not in lost],
         partners=[node for node in request.partners if node not in lost],
     )
+
+
+def refuse_unseen(names: Sequence[str], cluster: configs.Cluster, work: OthersWork) -> None:
+    """Refuse names of no node of the owner, if only the owner can start anything there."""
+    if not (isinstance(cluster, configs.RayCluster) and cluster.way and work.seen):
+        return
+    owner, shown = cluster.orchestrator, work.seen.nodes
+    strangers = [name for name in names if not {name, name.partition(".")[0]} & shown.keys()]
+    if strangers and owner and cluster.way.by == owner.kind:
+        there = f"it has {shorten(list(shown))}" if shown else work.seen.why_empty or "it has none"
+        raise UsageError(f'{work.owner} has no node "{shorten(strangers)}": {there}')
 
 
 def is_brought_up(cluster: configs.Cluster) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from anubis.core.errors import BusyNodesError, OrchestratorError
+from anubis.core.errors import BusyNodesError, OrchestratorError, UsageError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode
 from anubis.core.records import Node
 from anubis.operations import owners
@@ -126,6 +126,8 @@ def test_without_named_nodes_ray_starts_on_free_nodes_of_the_orchestrator(tmp_pa
     own = replace(work.seen, nodes={**shown, "n7": SeenNode(state="mixed", jobs=("8",))})
     inside = brief(tmp_path, "n7", start='"ssh"')
     assert owners.spare_busy(inside, replace(work, seen=own, own_job="8"), ear) is inside
+    with pytest.raises(UsageError, match=r'slurm has no node "n9": it has n\[1-7\]'):
+        owners.spare_busy(brief(tmp_path, "n1", "n9", start='"slurm"'), work, ear)
     nobody = OthersWork(seen=FleetSeen(at=SINCE, nodes={}), owner="slurm")
     with pytest.raises(OrchestratorError, match="slurm shows 0 nodes, and none that can be tested"):
         owners.spare_busy(brief(tmp_path, start='"ssh"'), nobody, ear)

@@ -90,13 +90,13 @@ class KubernetesOrchestrator:
             },
             jobs=jobs,
             windows=windows_of(nodes, self._settings.maintenance, at),
-            why_empty="" if nodes else self._why_empty(),
+            why_empty="" if nodes else self._emptiness(),
         )
 
-    def _why_empty(self) -> str:
+    def _emptiness(self) -> str:
         labels = self._settings.nodes
-        wanted = f'no node has the labels "{labels}" of `nodes:` in its file' if labels else "none"
-        return f"{wanted}: kubectl get nodes --show-labels shows what there is"
+        reason = f'none has the labels "{labels}" of `nodes:` in its file' if labels else "none"
+        return f"{reason}: kubectl get nodes --show-labels shows what there is"
 
     def _sku_of(self, node: Document) -> str:
         by_label = sku_by_label(node, self._settings.sku_label)
