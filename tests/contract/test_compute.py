@@ -315,6 +315,23 @@ def test_a_launch_that_gets_lost_is_a_wrong_answer(monkeypatch):
     assert launched(launches=10, samples=2)["agreement"] == [0.5]
 
 
+def test_the_percentiles_of_single_launches_show_those_that_are_late(monkeypatch):
+    """Of each ten launches the last is late, by a clock that only they move."""
+    clock, launched = [0.0], [0]
+
+    def launch() -> None:
+        launched[0] += 1
+        clock[0] += 1.0 if launched[0] % 10 == 0 else 0.25
+
+    monkeypatch.setattr(kernel_launch, "perf_counter", lambda: clock[0])
+    percentiles = kernel_launch.single_launches(launch, samples=3, launches=20)
+    assert {percent: [*of] for percent, of in percentiles.items()} == {
+        50: [0.25] * 3,
+        99: [1.0] * 3,
+    }
+    assert launched[0] == (3 + kit.timing.WARM_UP_SAMPLES) * 20
+
+
 # --- convolution ---------------------------------------------------------------------------
 
 LAYERS = [
