@@ -226,6 +226,9 @@ class BoardOrchestrator:
     def release(self, nodes):
         return self.cordon(dict.fromkeys(nodes, ""))
 
+    def requeue(self, jobs):
+        return dict.fromkeys(jobs, "a board has no queue")
+
 
 ORCHESTRATOR = OrchestratorKind(
     settings=BoardSettings, open=BoardOrchestrator, title="the board", job_variable="BOARD_JOB"

@@ -3,6 +3,7 @@ allows, and propose the rest."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -43,8 +44,10 @@ from anubis.core.keep.commands import (
     Cordon,
     LifeAction,
     ModedCommand,
+    OwnerOrder,
     Prove,
     Release,
+    Requeue,
     Stage,
     has_shown,
     is_moot,
@@ -243,7 +246,7 @@ def approve(
             has_no_owner = keeping.orchestrator is None and not is_left_to_others
             for id in dict.fromkeys(ids):
                 action = turn.action(id)
-                if has_no_owner and isinstance(action.command, Cordon | Release):
+                if has_no_owner and isinstance(action.command, OwnerOrder):
                     raise UsageError(
                         f"action {id} cannot be done: the cluster has no orchestrator; name one"
                         f" in its file"
@@ -550,6 +553,7 @@ class _Hand:
         self._refuse_superseded()
         to_do = self._part.keeping.open_actions()
         sent = [self._send(orders) for orders in _batches_of_orders(to_do)]
+        sent.append(self._put_back(to_do))
         sent += [drive(action.id) for action in to_do if self._waits_for_a_driver(action)]
         return any(sent)
 
@@ -591,6 +595,25 @@ class _Hand:
         }
         for node, why in refused.items():
             self._fail(taken[node], why)
+        return bool(taken)
+
+    def _put_back(self, to_do: Iterable[LifeAction]) -> bool:
+        """Put jobs back into the queue, each once without all of the nodes that are taken out."""
+        waiting = [a for a in to_do if a.stage is Stage.KEPT and isinstance(a.command, Requeue)]
+        if self._orchestrator is None or not waiting:
+            return False
+        at = self._time().now
+        with self._history.together():
+            taken = [action for action in waiting if self._part.keeping.take(action, at)]
+        nodes = defaultdict[str, list[str]](list)
+        for action in taken:
+            assert isinstance(action.command, Requeue)
+            nodes[action.command.job].append(action.command.node)
+        refused = _refusals(self._orchestrator.requeue, nodes)
+        for action in taken:
+            assert isinstance(action.command, Requeue)
+            if why := refused.get(action.command.job):
+                self._fail(action, why)
         return bool(taken)
 
     def _test(self, action: LifeAction, test: Prove) -> bool:
@@ -824,7 +847,7 @@ def _confirm(turn: Turn, keeper: Keeper, at: float) -> None:
             if is_moot(command, keeper.lives):
                 turn.follow(action, Stage.WITHDRAWN, at)
         elif (
-            isinstance(command, Cordon | Release)
+            isinstance(command, OwnerOrder)
             and has_shown(command, keeper.lives[command.node])
             and not _has_to_be_sent(action, keeper.lives[command.node])
         ) or (isinstance(command, Prove) and command.id not in running):

@@ -24,6 +24,7 @@ from anubis.core.keep.commands import (
     OpenTicket,
     Prove,
     Release,
+    Requeue,
     Stage,
     Swap,
     subjects,
@@ -138,6 +139,8 @@ def sentence(command: LifeCommand) -> str:
             return f"keep {node} from jobs ({code})"
         case Release(node=node):
             return f"give {node} back to jobs"
+        case Requeue(node=node, job=job):
+            return f"put job {job} back into the queue, without {node}"
         case Prove(proof=proof, owed=owed):
             return f"test {compress(list(owed))}: {PROOFS.get(proof) or _aim(command)}"
         case Swap(node=node, spare=spare):

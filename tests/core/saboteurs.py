@@ -45,6 +45,7 @@ from anubis.core.keep.commands import (
     Notify,
     Prove,
     Release,
+    Requeue,
     Stage,
     Swap,
 )
@@ -91,11 +92,12 @@ VERDICTS = {
 
 ACTING = KeepingPolicy(
     cordon=Mode.ACT, release=Mode.ACT, test=Mode.ACT, swap=Mode.ACT, ticket=Mode.ACT,
+    requeue=Mode.ACT,
     out_of_fleet=0.5, out_of_sku=0.5, out_of_job=1.0, tested_at_once=1.0,
 )  # fmt: skip
 SPARING = replace(ACTING, spares={"h100": 2, "a100": 1})
 TIGHT = replace(SPARING, out_of_fleet=0.1, out_of_sku=0.2)
-PROPOSING = KeepingPolicy(out_of_job=1.0, spares={"h100": 1})
+PROPOSING = KeepingPolicy(out_of_job=1.0, spares={"h100": 1}, requeue=Mode.PROPOSE)
 OF_JOBS = replace(SPARING, out_of_fleet=1.0, out_of_sku=1.0, out_of_job=0.25)
 POLICIES = (ACTING, SPARING, TIGHT, PROPOSING, OF_JOBS)
 
@@ -122,6 +124,7 @@ class Book:
         self.ordered = {}  # the last order to each node that was not taken back: code, at
         self.surely_out = set()  # bad ever since they were ordered out
         self.cordoned = set()  # by their owner in our name, ever
+        self.put_back = defaultdict(set)  # jobs that were, by the node for which, while they go on
         self.accepted = dict.fromkeys(SCOPES, 0)
         self.out_at_close = {}  # before what was told later: at, scope
         self.waiting = set()  # scopes of which a person was asked
@@ -208,6 +211,7 @@ class Book:
             else:
                 if not present and event.at >= since:
                     self.present[node] = True, event.at
+                self.put_back[node] &= {*seen.jobs}
                 is_known = self.ended[node] < event.at or not seen.jobs
                 if (work := self.work.get(node)) and work[0] > event.at:  # an old look, again
                     is_known = False
@@ -344,6 +348,15 @@ class Book:
                 assert not self.is_a_person_s(node)
                 self.ordered.pop(node, None)
                 self.surely_out.discard(node)
+            case Requeue(node=node, job=job):
+                work = self.work.get(node)
+                assert work is None or job in work[1], f"job {job} is not on {node}"
+                assert self.may_be_out(node), f"job {job} is put back for nothing"
+                assert self.ordered.get(node, ("",))[0] not in ("", *NO_DEFECT), "it is not out"
+                assert node not in self.maintained
+                assert not self.is_a_person_s(node)
+                assert job not in self.put_back[node], f"job {job} is put back twice"
+                self.put_back[node].add(job)
             case Swap(spare=spare):
                 assert self.may_serve(spare), f"{spare} takes a place"
                 assert not self.is_a_person_s(spare)

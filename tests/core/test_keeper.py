@@ -37,6 +37,7 @@ from anubis.core.keep.commands import (
     Outcome,
     Prove,
     Release,
+    Requeue,
     Swap,
     has_shown,
     is_moot,
@@ -152,6 +153,55 @@ def cluster():
 def only(commands, kind):
     (command,) = [command for command in commands if isinstance(command, kind)]
     return command
+
+
+# --- jobs of a node that is taken out ---------------------------------------------------------
+
+XID = IncidentReported(nodes=("n0",), category="xid-79")
+
+
+def requeued(commands):
+    return [(c.job, c.node, c.mode) for c in commands if isinstance(c, Requeue)]
+
+
+def test_a_job_is_put_back_once_for_a_node_that_is_taken_out_if_the_policy_says_so():
+    cluster = Cluster(policy=replace(ACTING, requeue=Mode.ACT))
+    cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=("7", "8"))
+    cluster.shown["n1"] = replace(cluster.shown["n1"], jobs=("7",))
+    cluster.look()
+    commands = cluster.hear(noticed(cluster.later(), XID))
+    assert requeued(commands) == [("7", "n0", Mode.ACT), ("8", "n0", Mode.ACT)]
+    later = [*cluster.look(), *cluster.tick(), *cluster.hear(noticed(cluster.later(), XID))]
+    again = Keeper(cluster.keeper._policy, cluster.keeper.lives.values(), seen_at=cluster.now)
+    later += again.handle(FleetSeen(at=cluster.later(), nodes=dict(cluster.shown)))
+    assert requeued(later) == []
+    cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=())
+    cluster.look()
+    cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=("8",))  # it began there anew
+    assert requeued(cluster.look()) == [("8", "n0", Mode.ACT)]
+
+
+@pytest.mark.parametrize("policy", [replace(ACTING, requeue=mode) for mode in (None, Mode.PROPOSE)])
+def test_a_job_goes_on_unless_a_policy_or_a_person_puts_it_back(policy):
+    cluster = Cluster(policy=policy)
+    cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=("7",))
+    cluster.look()
+    commands = cluster.hear(noticed(cluster.later(), XID))
+    proposals = [("7", "n0", Mode.PROPOSE)] if policy.requeue else []
+    assert requeued(commands) == proposals
+    for command in filter(lambda c: isinstance(c, Requeue), commands):
+        assert not is_moot(command, cluster.keeper.lives)
+        cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=())
+        cluster.look()
+        assert is_moot(command, cluster.keeper.lives)
+
+
+def test_a_job_goes_on_if_a_breaker_keeps_its_node_in_service():
+    cluster = Cluster(policy=replace(ACTING, requeue=Mode.ACT, out_of_fleet=0.1))
+    cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=("7",))
+    cluster.look()
+    cluster.conclude(DEFECTIVE, "n1")
+    assert requeued(cluster.hear(noticed(cluster.later(), XID))) == []
 
 
 # --- the life of a node --------------------------------------------------------------------

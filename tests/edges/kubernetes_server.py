@@ -17,6 +17,7 @@ from pathlib import Path
 
 import attrs
 import kmock
+from aiohttp import web
 from kmock import KubernetesEmulator, KubernetesError, Server
 
 from tests.patience import LIMIT_S
@@ -47,6 +48,12 @@ class FakeApi(KubernetesEmulator):
                 raise KubernetesError(403, "Forbidden", f'user "anubis" cannot {place[0]} {path}')
         if request.method == kmock.method.PATCH:
             self._prepare(request)
+        if request.url.path.endswith("/eviction"):
+            space, _, name, _ = request.url.path.split("/")[-4:]
+            if (PODS, space, name) not in self.objects:
+                raise KubernetesError(404, "NotFound", f'pods "{name}" not found')
+            del self.objects[PODS, space, name]
+            return web.json_response({"kind": "Status", "metadata": {}, "status": "Success"})
         if request.method == kmock.method.POST:
             metadata = request.data["metadata"]
             metadata.setdefault("name", f"{metadata.get('generateName', '')}{next(self._versions)}")

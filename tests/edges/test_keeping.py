@@ -42,7 +42,7 @@ from anubis.core.history.events import (
     SuspicionRaised,
 )
 from anubis.core.keep.breaker import Breaker
-from anubis.core.keep.commands import Cordon, LifeAction, Mode, Stage
+from anubis.core.keep.commands import Cordon, LifeAction, Mode, Requeue, Stage
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Owed, State
@@ -99,6 +99,7 @@ class Owner:
         self.nodes = {node: SeenNode(sku="h100") for node in nodes}
         self.jobs = {}
         self.windows = {}
+        self.put_back = []
         self.now = now
         self.trouble = ""
 
@@ -120,6 +121,12 @@ class Owner:
 
     def release(self, nodes):
         return self.cordon(dict.fromkeys(nodes, ""))
+
+    def requeue(self, jobs):
+        self.put_back += [(job, sorted(nodes)) for job, nodes in jobs.items()]
+        for job in jobs:
+            del self.jobs[job]
+        return {}
 
 
 class Site:
@@ -604,6 +611,50 @@ def test_reported_jobs_and_repairs_are_in_the_history(site):
     assert job.start < job.end
     assert (repair.node, repair.action) == ("n3", "new fan")
     assert repair.start < repair.end
+
+
+@pytest.fixture
+def busy(site):
+    """A site whose job 7 runs on two nodes, of which each has an incident."""
+    site.keep(**ACT)
+    nodes = tuple(node for node in site.owner.nodes if node != site.bad)[:2]
+    site.owner.jobs["7"] = SeenJob(owner="jo", nodes=nodes, started_at=site.now)
+    site.keep(**ACT)
+    site.tell(IncidentReported(nodes=nodes, category="xid-79"))
+    return site, nodes
+
+
+def put_back(fleet):
+    return [(a.stage, a.note) for a in fleet.actions if isinstance(a.command, Requeue)]
+
+
+def test_a_job_is_put_back_once_without_all_of_its_nodes_that_are_taken_out(busy):
+    site, nodes = busy
+    for _ in range(2):
+        site.keep(**ACT, requeue=Mode.ACT)
+        assert site.owner.put_back == [("7", sorted(nodes))]
+    with History.open(site.history) as history:
+        listed = history.only().keeping.newest_actions()
+    assert [a.stage for a in listed if isinstance(a.command, Requeue)] == [Stage.DONE] * 2
+
+
+def test_a_proposal_to_put_a_job_back_waits_for_a_person(busy):
+    site, (node, _) = busy
+    fleet = site.keep(**ACT, requeue=Mode.PROPOSE)
+    assert not site.owner.put_back
+    ids = {a.command.node: a.id for a in fleet.actions if isinstance(a.command, Requeue)}
+    approve(site.keeping(**ACT, requeue=Mode.PROPOSE), [ids[node]], site.caller)
+    assert site.owner.put_back == [("7", [node])]
+    assert put_back(site.keep(**ACT, requeue=Mode.PROPOSE)) == []
+
+
+def test_a_job_that_may_not_be_put_back_goes_on_and_the_refusal_is_shown(busy):
+    site, _ = busy
+    site.owner.requeue = lambda jobs: dict.fromkeys(jobs, "job 7 may not be requeued")
+    fleet = site.keep(**ACT, requeue=Mode.ACT)
+    assert put_back(fleet) == [(Stage.FAILED, "job 7 may not be requeued")] * 2
+    assert put_back(site.keep(**ACT, requeue=Mode.ACT)) == []
+    assert "7" in site.owner.jobs
 
 
 def test_an_order_that_fails_is_reported_and_given_again(site):

@@ -18,7 +18,7 @@ from anubis.reach.executors.machine import sku_of as sku_of_machine
 from anubis.reach.orchestrators.kubernetes import AT_ONCE, KubernetesOrchestrator
 from anubis.reach.orchestrators.kubernetes_objects import flag, sku_by_gpus
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
-from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig, owner
+from tests.edges.kubernetes_server import PODS, FakeApi, api_server, kubeconfig, owner
 from tests.edges.orders import cordon, release
 
 SLOW = reason("GEMM.SLOW", "gemm is 12 % slower than its peers")
@@ -139,6 +139,27 @@ def test_pods_of_one_owner_are_one_job(api: FakeApi, ask):
         "ml/LeaderWorkerSet/lws": ("a2", "a3"),
     }
     assert {job.owner for job in jobs.values()} == {"ml"}
+
+
+def test_pods_of_a_job_leave_a_node_and_no_others_do(api: FakeApi, ask):
+    for node in ("a1", "a2"):
+        api.put_node(node)
+    of_job = owner("PyTorchJob", "llama", "kubeflow.org/v1")
+    for name, node in (("llama-0", "a1"), ("llama-1", "a1"), ("llama-2", "a2")):
+        api.put_pod(name, node=node, owner=of_job)
+    api.put_pod("other", node="a1", owner=owner("PyTorchJob", "bert", "kubeflow.org/v1"))
+    api.put_pod("bare", node="a1")
+    kubernetes = ask()
+    jobs = {name.partition("@")[0]: name for name in kubernetes.observe().jobs}
+    refused = kubernetes.requeue({job: ["a1"] for job in (jobs["ml/PyTorchJob/llama"], "x")})
+    assert refused == {}
+    left = {name for resource, _, name in api.objects if resource == PODS}
+    assert left == {"llama-2", "other", "bare"}
+    (refusal,) = kubernetes.requeue({jobs["ml/Pod/bare"]: ["a1"]}).values()
+    assert "has no owner that would make it anew" in refusal
+    api.refused.add(("post", "/eviction"))
+    (refusal,) = kubernetes.requeue({jobs["ml/PyTorchJob/bert"]: ["a1"]}).values()
+    assert "requeue-rights.yaml" in refusal
 
 
 def test_a_job_has_begun_once_the_gate_of_one_of_its_pods_has_let_it(api: FakeApi, ask):
@@ -503,14 +524,17 @@ def test_a_cluster_s_file_may_say_that_kubernetes_owns_its_nodes(tmp_path, api: 
 
 # --- the rights ---------------------------------------------------------------------------
 
-RIGHTS = Path(__file__).parents[2] / "configs" / "kubernetes" / "rights.yaml"
+FOLDER = Path(__file__).parents[2] / "configs" / "kubernetes"
+RIGHTS = FOLDER / "rights.yaml"
+FILES = (RIGHTS, FOLDER / "requeue-rights.yaml")
 
 
 def rules() -> set[tuple[str, str, str, str]]:
     """(namespace or nothing, group, resource, verb) of each right in the file."""
     return {
         (document["metadata"].get("namespace", ""), group, resource, verb)
-        for document in yaml.safe_load_all(RIGHTS.read_text())
+        for file in FILES
+        for document in yaml.safe_load_all(file.read_text())
         for rule in document.get("rules", ())
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -528,7 +552,7 @@ def right_used(method: str, path: str) -> tuple[str, str, str, str]:
     resource = "/".join((rest[0], *rest[2:]))
     verbs = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
     verb = verbs.get(method) or ("get" if len(rest) > 1 else "list")
-    return (space if verb == "create" else ""), group, resource, verb
+    return (space if resource == "events" else ""), group, resource, verb
 
 
 def test_the_rights_are_those_that_a_whole_life_uses_and_no_more(api: FakeApi, ask):
@@ -544,6 +568,7 @@ def test_the_rights_are_those_that_a_whole_life_uses_and_no_more(api: FakeApi, a
     kubernetes.observe()
     cordon(kubernetes, "a1", SLOW)
     release(kubernetes, "a1")
+    kubernetes.requeue({job: ["a1"] for job in kubernetes.observe().jobs if "RayCluster" in job})
     assert {right_used(*request) for request in api.asked()} == rules()
 
 

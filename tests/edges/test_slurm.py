@@ -286,6 +286,31 @@ def test_a_node_is_drained_with_our_reason_and_let_in_again(slurm, orchestrator)
     assert orchestrator.observe().nodes["node2"].cordon == ""
 
 
+def test_a_reason_that_ends_in_a_quotation_is_confirmed(slurm, orchestrator):
+    cordon(orchestrator, "node2", reason("INCIDENT", 'no test since its incident "gpu"'))
+    release(orchestrator, "node2")
+    assert "drain" not in slurm.state("node2")
+
+
+def test_a_job_is_put_back_without_a_node_and_no_other_job_is(slurm, orchestrator):
+    job = slurm.submit("--exclude=node2,node3", "--requeue")
+    fixed = slurm.submit("--nodelist=node2", "--no-requeue")
+    jobs = {job: ["node1"], fixed: ["node2"]}
+    eventually(lambda: orchestrator.observe().jobs.keys() >= jobs.keys())
+    assert orchestrator.requeue({job: ["node2"]}) == {}, "it is not there, so it goes on"
+    assert job in orchestrator.observe().jobs
+    refused = orchestrator.requeue({**jobs, "7; true": ["node1"]})
+    assert refused.keys() == {fixed, "7; true"}
+    assert fixed in orchestrator.observe().jobs
+    shown = slurm.run("scontrol", "show", "job", job).stdout
+    assert "JobState=PENDING" in shown
+    assert "Restarts=1" in shown
+    assert "ExcNodeList=node1,node2,node3" in shown
+    assert orchestrator.requeue({job: ["node1"]}) == {}, "it waits, and is not put back again"
+    assert "Restarts=1" in slurm.run("scontrol", "show", "job", job).stdout
+    slurm.run("scancel", job, fixed)
+
+
 def test_a_node_that_is_down_stays_down_when_its_drain_is_taken_back(slurm, orchestrator):
     for state in ("down", "drain"):
         slurm.run("scontrol", "update", "nodename=node2", f"state={state}", f"reason={SLOW}")

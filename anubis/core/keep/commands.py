@@ -47,6 +47,17 @@ class Release(_OfMode):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Requeue(_OfMode):
+    """Put a job that runs on the node back into the queue, from which it begins without the
+    node."""
+
+    kind: ClassVar[str] = "requeue"
+    node: str
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prove(_OfMode):
     """Measure what these nodes have to prove, and answer with `VerdictReached` or `TestRefused`."""
 
@@ -123,8 +134,9 @@ class Notify:
     sentence: str
 
 
-ModedCommand = Cordon | Release | Prove | Swap | OpenTicket | CloseTicket | DoPeriodicTask
+ModedCommand = Cordon | Release | Requeue | Prove | Swap | OpenTicket | CloseTicket | DoPeriodicTask
 LifeCommand = ModedCommand | EndSuspicion | Notify
+OwnerOrder = Cordon | Release | Requeue  # what the owner of the nodes is asked to do
 COMMANDS: dict[str, type[LifeCommand]] = {kind.kind: kind for kind in get_args(LifeCommand)}
 
 
@@ -153,20 +165,20 @@ class LifeAction:
 
 
 def first_stage(command: LifeCommand) -> Stage:
-    """Stage of a new command. Only cordons, releases, tests and periodic work have an effect
-    outside the history."""
+    """Stage of a new command. Only orders, tests and periodic work have an effect outside the
+    history."""
     if isinstance(command, ModedCommand) and command.mode is Mode.PROPOSE:
         return Stage.PROPOSED
-    return (
-        Stage.KEPT if isinstance(command, Cordon | Release | Prove | DoPeriodicTask) else Stage.DONE
-    )
+    return Stage.KEPT if isinstance(command, OwnerOrder | Prove | DoPeriodicTask) else Stage.DONE
 
 
 def subjects(command: LifeCommand) -> tuple[str, ...]:
     """Nodes that a command is about, or the scope of a breaker, or the periodic work."""
     match command:
-        case Cordon() | Release() | Swap() | OpenTicket() | CloseTicket() | EndSuspicion():
+        case Cordon() | Release() | Requeue() | Swap() | OpenTicket() | CloseTicket():
             return (command.node,)
+        case EndSuspicion(node=node):
+            return (node,)
         case Prove():
             return tuple(command.owed)
         case DoPeriodicTask():
@@ -186,6 +198,8 @@ def has_shown(command: LifeCommand, life: Life) -> bool:
             return life.is_out_as(code)
         case Release():
             return not life.cordon
+        case Requeue(job=job):
+            return job not in life.jobs
     return False
 
 
@@ -197,6 +211,8 @@ def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
             return life.is_out_as(code) or not life.is_kept_out
         case Release(node=node):
             return not lives[node].cordon
+        case Requeue(node=node, job=job):
+            return job not in lives[node].jobs or not lives[node].must_be_out
         case Prove():
             return not any(lives[node].owed for node in command.owed)
     return False
@@ -229,6 +245,8 @@ class Docket:
 
 
 def _is_kin(newer: LifeCommand, older: LifeCommand) -> bool:
+    if isinstance(newer, Requeue) and isinstance(older, Requeue):
+        return newer.job == older.job
     return newer.kind == older.kind or {newer.kind, older.kind} == {Cordon.kind, Release.kind}
 
 

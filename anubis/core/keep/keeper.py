@@ -47,6 +47,7 @@ from anubis.core.keep.commands import (
     Outcome,
     Prove,
     Release,
+    Requeue,
     Swap,
 )
 from anubis.core.keep.keeper_events import (
@@ -504,7 +505,18 @@ class Keeper:
         if is_first and (blocked := self._block(life)) is not None:
             return blocked
         commands = self._send_cordon(life, code, reason, at)
+        commands += self._requeue(life, reason)
         return [*commands, *(self._swap(life, at) if is_first and not life.cordon else [])]
+
+    def _requeue(self, life: Life, reason: str) -> list[LifeCommand]:
+        """Commands for the jobs of a node that is taken out, one for each as long as it runs
+        there."""
+        mode = self._policy.requeue
+        jobs = [job for job in life.jobs if job not in life.requeued]
+        if mode is None or not jobs:
+            return []
+        self._set(life.node, requeued=(*life.requeued, *jobs))
+        return [Requeue(mode=mode, node=life.node, job=job, reason=reason) for job in sorted(jobs)]
 
     def _block(self, life: Life) -> list[LifeCommand] | None:
         """Commands if a breaker forbids taking the node out; None: it may go out. A full scope

@@ -81,6 +81,9 @@ class KeepingPolicy:
     """The same for bringing a spare into service in place of a node that is taken out."""
     ticket: Mode = Mode.PROPOSE
     """The same for opening and closing tickets."""
+    requeue: Mode | None = None
+    """The same for putting a job back into the queue if a node of it is taken out. Without it,
+    jobs go on, as far as they can."""
     out_of_fleet: float = 0.05
     """The largest share of the fleet that may be out at once; one node always may. Beyond it the
     breaker opens, and nothing more is taken out until a person closes it. New nodes are kept out
@@ -153,7 +156,7 @@ class KeepingPolicy:
     @property
     def acts_on_nodes(self) -> bool:
         """Return whether the keeper acts outside the history, so that the nodes need an owner."""
-        return Mode.ACT in (self.cordon, self.release)
+        return Mode.ACT in (self.cordon, self.release, self.requeue)
 
     def pause_after(self, tries: int) -> float:
         doubled = self.pause_s * 2.0 ** min(tries, MOST_DOUBLINGS)

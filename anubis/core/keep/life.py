@@ -108,6 +108,7 @@ class Life:
     retired_at: float = -math.inf
     jobs: Mapping[str, float] = field(default_factory=dict)  # running job → since when it is known
     ended: Mapping[str, float] = field(default_factory=dict)  # the last jobs that ended → when
+    requeued: tuple[str, ...] = ()  # running jobs that were to be put back into the queue
     shown_at: float = -math.inf  # when the orchestrator last showed anything new
     is_shown: bool = False  # in the last look as well
     cordon: str = ""  # as the orchestrator shows it
@@ -243,7 +244,9 @@ class Life:
         """Life with the jobs that the orchestrator shows. Later begins and ends stay."""
         now = dict.fromkeys((job for job in jobs if self.ended.get(job, -math.inf) < at), at)
         later = {job: began for job, began in self.jobs.items() if began > at}
-        return replace(self, jobs=now | later, shown_at=at, is_shown=True)
+        running = now | later
+        requeued = tuple(job for job in self.requeued if job in running)
+        return replace(self, jobs=running, requeued=requeued, shown_at=at, is_shown=True)
 
     def confirm_at(self, at: float) -> Self:
         """Life as of a last look at that time, which showed nothing new of it."""

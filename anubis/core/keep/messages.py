@@ -18,6 +18,7 @@ from anubis.core.keep.commands import (
     Notify,
     OpenTicket,
     Release,
+    Requeue,
     Stage,
     Swap,
     subjects,
@@ -32,6 +33,7 @@ SCOPES = (FLEET, "sku ", f"{OF_JOB} ")  # beginnings of the subjects of breakers
 class Topic(StrEnum):
     DRAIN = "drain"  # a node is kept from jobs
     RELEASE = "release"
+    REQUEUE = "requeue"  # a job is put back into the queue
     SWAP = "swap"  # a spare is brought into service
     TICKET = "ticket"
     BREAKER = "breaker"
@@ -75,6 +77,8 @@ def topic_of(command: LifeCommand) -> Topic | None:
             return Topic.DRAIN
         case Release():
             return Topic.RELEASE
+        case Requeue():
+            return Topic.REQUEUE
         case Swap():
             return Topic.SWAP
         case OpenTicket() | CloseTicket():

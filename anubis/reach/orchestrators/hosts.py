@@ -141,6 +141,9 @@ class HostsOrchestrator:
     def release(self, nodes: Collection[str]) -> Refusals:
         return order_each(self._release, nodes, self._settings.at_once)
 
+    def requeue(self, jobs: Mapping[str, Collection[str]]) -> Refusals:
+        return dict.fromkeys(jobs, "hosts without a scheduler have no queue")
+
     def _cordon(self, node: str, reason: str) -> None:
         before = self._reason_on(node)
         if before == reason:

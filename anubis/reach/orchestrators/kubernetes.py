@@ -1,9 +1,10 @@
-"""Nodes and jobs of a Kubernetes cluster, and the two orders that it takes."""
+"""Nodes and jobs of a Kubernetes cluster, and the orders that it takes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -103,23 +104,53 @@ class KubernetesOrchestrator:
         return self._skus.find(name_of(node), by_label) or sku_by_gpus(node)
 
     def _jobs(self, nodes: Collection[str]) -> dict[str, SeenJob]:
+        jobs: dict[str, SeenJob] = {}
+        for pod, owner in self._work(nodes):
+            jobs[owner.job] = add_pod(jobs.get(owner.job), pod, owner)
+        return jobs
+
+    def _work(self, nodes: Collection[str]) -> Iterator[tuple[Document, JobOwner]]:
+        """Yield the pods of jobs on these nodes, with what owns them in the end."""
         pods = self._api.items("/api/v1/pods", fieldSelector=RUNNING)
         owned = [(pod, owner_of(pod)) for pod in pods]
         by_uid = {Fields(pod).text("metadata", "uid"): owner for pod, owner in owned}
         before, self._owners = self._owners, {}
-        jobs: dict[str, SeenJob] = {}
         for pod, direct in owned:
             node = Fields(pod).text("spec", "nodeName")
             if node in nodes and is_work(pod, direct, self._settings):
-                owner = self._top(direct, by_uid, before)
-                jobs[owner.job] = add_pod(jobs.get(owner.job), pod, owner)
-        return jobs
+                yield pod, self._top(direct, by_uid, before)
 
     def cordon(self, reasons: Mapping[str, str]) -> Refusals:
         return order_each(lambda node: self._cordon(node, reasons[node]), reasons, AT_ONCE)
 
     def release(self, nodes: Collection[str]) -> Refusals:
         return order_each(self._release, nodes, AT_ONCE)
+
+    def requeue(self, jobs: Mapping[str, Collection[str]]) -> Refusals:
+        """Evict the pods of these jobs on these nodes. What made them makes them anew, elsewhere:
+        the nodes are cordoned."""
+        nodes = {node for of_job in jobs.values() for node in of_job}
+        pods = defaultdict[str, list[Document]](list)
+        for pod, owner in self._work(nodes):
+            if Fields(pod).text("spec", "nodeName") in jobs.get(owner.job, ()):
+                pods[owner.job].append(pod)
+        return order_each(lambda job: self._evict(pods[job]), pods.copy(), AT_ONCE)
+
+    def _evict(self, pods: Sequence[Document]) -> None:
+        for pod in pods:
+            metadata = Fields(pod)
+            name, space = metadata.text("metadata", "name"), metadata.text("metadata", "namespace")
+            if owner_of(pod).kind == "Pod":
+                raise OrchestratorError(
+                    f'kubernetes: pod "{name}" has no owner that would make it anew: it is left'
+                    " where it is"
+                )
+            path = f"/api/v1/namespaces/{quote(space, safe='')}/pods/{quote(name, safe='')}"
+            about = {"name": name, "namespace": space}
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
+            reply = self._api.ask("POST", f"{path}/eviction", body=body)
+            if reply.status != NOT_FOUND:  # it has ended meanwhile
+                accept(reply, f'eviction of pod "{name}"', rights="requeue-rights.yaml")
 
     def _cordon(self, node: str, reason: str) -> None:
         def change(document: Document) -> Document | None:

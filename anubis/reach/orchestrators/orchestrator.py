@@ -1,7 +1,7 @@
 """The one seam between Anubis and the owner of the nodes, and the record by which a file of this
 folder declares one, as `ORCHESTRATOR`: keys of files, the reference and `kind:` follow from it.
 
-An orchestrator shows the fleet and takes two orders. None is trusted to have obeyed: the next
+An orchestrator shows the fleet and takes three orders. None is trusted to have obeyed: the next
 observation shows whether an order had its effect. It decides nothing. An order names all of its
 nodes, so that a rack that loses power costs a few commands. A refusal for one node is returned, and
 the others get their order all the same. An OrchestratorError means that nothing answered.
@@ -36,7 +36,7 @@ class NodeSkus:
 
 
 SKUS_UNTOLD = NodeSkus()
-Refusals = Mapping[str, str]  # by node: why an order was not carried out
+Refusals = Mapping[str, str]  # by node, or by job: why an order was not carried out
 
 
 class Orchestrator(Protocol):
@@ -55,6 +55,13 @@ class Orchestrator(Protocol):
     def release(self, nodes: Collection[str]) -> Refusals:
         """Take back cordons of ours. If the reason is somebody else's, nothing happens, and the
         refusal quotes it; if there is none, nothing is to be done."""
+        ...
+
+    def requeue(self, jobs: Mapping[str, Collection[str]]) -> Refusals:
+        """End jobs and let them begin again without some of their nodes; return refusals by job.
+
+        A job that does not run on any of these nodes any more is left alone.
+        """
         ...
 
 

@@ -28,6 +28,7 @@ from anubis.reach.orchestrators.orchestrator import (
     OrchestratorSettings,
     Refusals,
     check_positive,
+    order_each,
 )
 from anubis.reach.orchestrators.site_commands import run_command
 from anubis.reach.orchestrators.slurm_states import SlurmState, read_state
@@ -51,7 +52,11 @@ SRUN = (
     *(f"--job-name={TEST_JOB}", "--immediate=60"),
 )
 UNLISTED = "maintenance"  # the window of nodes that show one, and whose reservation is hidden
-FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")  # of a reservation
+FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")  # of a reservation, or of a job
+JOB_ID = re.compile(r"\d{1,10}([_+]\d{1,10})?")
+ON_NODES = ("RUNNING", "SUSPENDED")  # states of jobs that hold nodes
+PUT_BACK_LOOKS_S = 0.5  # while the processes of a job end
+AT_ONCE = 8  # jobs that are put back; each may wait for its processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +160,39 @@ class SlurmOrchestrator:
         changeable, refused = self._find_changeable(nodes)
         kept = [node for node, before in changeable.items() if before.shows.keeps_jobs_off]
         return refused | self._update(kept, "state=undrain")
+
+    def requeue(self, jobs: Mapping[str, Collection[str]]) -> Refusals:
+        return order_each(lambda job: self._requeue(job, jobs[job]), jobs, AT_ONCE)
+
+    def _requeue(self, job: str, nodes: Collection[str]) -> None:
+        """Put a job back. Slurm changes the nodes of waiting jobs only; one that was put back waits
+        for its processes to end, and some time more before it begins."""
+        shown = self._look_at_job(job)
+        if not {*_expand_any(shown.get("NodeList", ""))} & {*nodes}:
+            return
+        self._run("scontrol", "requeue", job)
+        ends = time.monotonic() + self._settings.deadline_s
+        while True:
+            shown = self._look_at_job(job)
+            excluded = sorted({*_expand_any(shown.get("ExcNodeList", "")), *nodes})
+            try:
+                self._run("scontrol", "update", f"jobid={job}", f"ExcNodeList={','.join(excluded)}")
+            except OrchestratorError as error:
+                if time.monotonic() > ends:
+                    raise OrchestratorError(
+                        f"job {job} was put back into the queue, but may begin on"
+                        f" {', '.join(sorted(nodes))} once they are released: {error}"
+                    ) from None
+                time.sleep(PUT_BACK_LOOKS_S)
+            else:
+                return
+
+    def _look_at_job(self, job: str) -> dict[str, str]:
+        if not JOB_ID.fullmatch(job):
+            raise OrchestratorError(f'"{job}" is no id of a job of slurm')
+        shown = self._run("scontrol", "--oneliner", "show", "job", job)
+        fields = {name: _blank_unknown(text) for name, text in FIELD.findall(shown)}
+        return fields if fields.get("JobState") in ON_NODES else fields | {"NodeList": ""}
 
     def _find_changeable(self, nodes: Iterable[str]) -> tuple[dict[str, SlurmNode], dict[str, str]]:
         """Return the nodes that Anubis may change, as Slurm shows them, and why not the others."""
@@ -392,6 +430,10 @@ def _expand(nodes: str) -> list[str]:
         return hostlist.expand(nodes)
     except HostlistError as error:
         raise OrchestratorError(f"slurm's {error}") from None
+
+
+def _expand_any(nodes: str) -> list[str]:
+    return _expand(nodes) if nodes else []
 
 
 def _blank_unknown(text: str) -> str:
