@@ -1,7 +1,8 @@
 """Telemetry of a node's GPUs by NVML. A GPU that is gone reports nothing any more, never 0.
 
-The driver is let go of when a GPU has gone, and on a signal: no GPU can be reset while a process
-has it open, and one that was reset is known in a new session only.
+The driver is let go of when a GPU has gone, on a signal, and when it asks for the reset of a GPU on
+which nothing runs: no GPU can be reset while a process has it open, and one that was reset is known
+in a new session only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from telemetry.sources import Line, Place, Rates, Sampled, labels, total
 TRIED_AGAIN_AFTER_S = 30.0  # a driver that was not there, a GPU that it did not reach
 REST_S = 600.0  # for somebody who resets GPUs
 RESTING = "the agent lets go of GPUs, as it was told to (SIGUSR1)"
+RESET = "the agent lets go of GPUs, so that GPU {} can be reset, as its driver asks"
 AMD = "of AMD's GPUs no telemetry is read"
 UNSUPPORTED = "not supported by this GPU"
 MIB = 1 << 20  # the unit of memory in DCGM
@@ -90,7 +92,7 @@ class Gpu:
         self._counted_at = float("-inf")
         self._ever: set[str] = set()  # told
         self.reasons: dict[str, str] = {}  # why something is not told
-        self.is_gone = False
+        self.is_gone = self.awaits_reset = False
         self.xids: Counter[int] = Counter()  # since the agent began
         self.last_xid: int | None = None  # 0: none; None: the driver reports none
         self.place = ""  # on the PCI bus
@@ -150,7 +152,8 @@ class Gpu:
 
     def let_go(self) -> None:
         self._handle = self._profile = None
-        self.is_gone, self.unprofiled, self.reasons = False, "", {}
+        self.is_gone = self.awaits_reset = False
+        self.unprofiled, self.reasons = "", {}
 
     def _read_profile(self) -> Values:
         if self._profile is None:
@@ -164,6 +167,7 @@ class Gpu:
         if now >= self._counted_at + COUNTED_EVERY_S:
             self._counted_at = now
             self._errors = dict(nvml.read(self._handle, COUNTERS).values)
+            self.awaits_reset = nvml.awaits_reset(self._handle)
         return self._errors
 
     def _traffic(self, now: float) -> Values:
@@ -192,11 +196,13 @@ class Gpus:
         self._has_driver = False
         self._events: Any = None  # of XIDs
         self.wants_rest = False  # told by a signal
+        self._is_resting = False
         self.note: Callable[[str, str], None] = lambda id, text: None  # of an event, at once
 
     def read(self, now: float) -> Sampled:
-        if self.wants_rest:
-            self._rest(now)
+        if self.wants_rest:  # told again meanwhile, it goes on at once
+            self.wants_rest = False
+            self._rest(now, "" if self._is_resting else RESTING)
         if now >= self._again:
             self._look(now)
         self._note_xids()
@@ -206,6 +212,8 @@ class Gpus:
                 self.note(f"{name}-{gpu.index}", text)
         if self._has_driver and any(gpu.is_gone for gpu in values):
             self._look(now)  # at once: the others go on in a new session
+        if waiting := [gpu.index for gpu in values if gpu.awaits_reset]:
+            self._rest(now, RESET.format(", ".join(map(str, waiting))))
         sampled = Sampled()
         for gpu, readings in values.items():
             for metric in (metric for metric in METRICS if metric in readings):
@@ -216,11 +224,11 @@ class Gpus:
         sampled.lines = lambda: lines_of(self._place.node, values)
         return sampled
 
-    def _rest(self, now: float) -> None:
-        """Let go of all GPUs for a while; told again meanwhile, go on at once."""
-        self.wants_rest = False
-        self._again = float("-inf") if self._reason == RESTING else now + REST_S
-        self._reason = "" if self._reason == RESTING else RESTING
+    def _rest(self, now: float, reason: str) -> None:
+        """Let go of all GPUs for a while; without a reason, only until they are looked for again,
+        at once."""
+        self._is_resting, self._reason = bool(reason), reason
+        self._again = now + REST_S if reason else float("-inf")
         self._let_go()
 
     def _note_xids(self) -> None:
@@ -255,6 +263,7 @@ class Gpus:
         """Begin anew with the GPUs that the driver reaches by now; those that are gone stay missed.
         With all of them there is no need to look again."""
         self._let_go()
+        self._is_resting = False
         self._again = now + TRIED_AGAIN_AFTER_S
         try:
             nvml.begin()

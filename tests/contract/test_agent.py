@@ -385,6 +385,20 @@ def test_on_a_signal_all_gpus_are_let_go_of_and_taken_again(gpu_node, plant, mon
     assert gpus.read(604.0).values["gpu_duty"]["0"] == 50
 
 
+@pytest.mark.parametrize(("action", "users", "rests"), [(1, 0, True), (1, 2, False), (2, 0, False)])
+def test_a_gpu_that_is_to_be_reset_is_released_once_nothing_runs_on_it(
+    gpu_node, plant, action, users, rests
+):
+    plant(duty=50, field230=action, users=users)
+    gpus = Gpus(Place(gpu_node.root, gpu_node.root))
+    gpus.read(0.0)
+    resting = gpus.read(1.0)
+    assert math.isnan(resting.values["gpu_duty"]["0"]) is rests
+    assert ("so that GPU 0" in resting.absent.get("gpu_sm", "")) is rests
+    plant(field230=0)  # it was reset
+    assert gpus.read(602.0).values["gpu_duty"]["0"] == 50
+
+
 def test_a_driver_that_hangs_takes_no_other_series_with_it(gpu_node, plant, monkeypatch):
     monkeypatch.setattr(telemetry.agent, "PATIENCE_S", 0.3)
     plant(hang_after_7=1)

@@ -313,6 +313,16 @@ def recovery_action(gpu: Handle) -> str:
     return RECOVERY_ACTIONS.get(action, f"action {action}")
 
 
+def awaits_reset(gpu: Handle) -> bool:
+    """Return whether the driver wants the GPU to be reset, and no program computes on it any more.
+    False also if the driver does not say."""
+    try:
+        wants_reset = "reset" in recovery_action(gpu)
+        return wants_reset and not pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+    except (pynvml.NVMLError, Unread):
+        return False
+
+
 def fabric_name(gpu: Handle) -> str:
     """Return cluster and clique, within which GPUs of several hosts reach each other; "" if the
     fabric ends at the host."""
