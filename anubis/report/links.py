@@ -14,7 +14,7 @@ from anubis.report.json import json_line
 from anubis.report.network_page import network_section
 from anubis.report.page import page
 from anubis.report.view import GLYPH, NetworkView
-from anubis.text.wording import moment
+from anubis.text.wording import moment, names
 
 if TYPE_CHECKING:
     pass
@@ -201,10 +201,15 @@ def to_do(between: BetweenNodes) -> str:
         )
     age = f"measured last {moment(between.at)}"
     if between.defective or between.doubted:
-        return f"{age}; look at what is suspected, then scan again: a clean scan answers it."
+        look_at = names([*(s.subject for s in between.suspects), *map(path_name, between.paths)], 2)
+        return f"{age}. Look at {look_at}, then scan again: a clean scan answers it."
     if between.unmeasured:
         return f"{age}, nothing suspected; scan with more nodes to cross the rest."
     return f"{age}, all of it, and nothing suspected."
+
+
+def path_name(nodes: Sequence[str]) -> str:
+    return f"what is between {' and '.join(nodes)}"
 
 
 def tier_name(tiers: tuple[int, int]) -> str:

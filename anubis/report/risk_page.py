@@ -282,6 +282,7 @@ def risk_page(glances: Sequence[RiskGlance], as_of: float, simulated: str = "") 
         assumed=sum(glance.expected for glance in glances if glance.is_assumed),
         is_assumed=bool(glances) and all(glance.is_assumed for glance in glances),
         likeliest=likeliest(glances),
+        foremost=foremost,
         shown=SHOWN,
         notable=notable,
         in_words=describe_carrier,
@@ -294,10 +295,18 @@ def risk_page(glances: Sequence[RiskGlance], as_of: float, simulated: str = "") 
     )
 
 
+def foremost(glance: RiskGlance) -> NodeAtRisk | None:
+    """The node with the largest chance that a model gives, if the middle node has notably less. One
+    that owes an answer has no chance of its own."""
+    if not glance.looks or len(glance.nodes) <= glance.unanswered:
+        return None
+    first = glance.nodes[glance.unanswered]
+    return first if glance.middle < NOTABLE * first.chance else None
+
+
 def likeliest(glances: Iterable[RiskGlance]) -> NodeAtRisk | None:
-    """The node with the largest chance that a model gives; one that owes an answer has none."""
-    first = (g.nodes[g.unanswered] for g in glances if g.looks and len(g.nodes) > g.unanswered)
-    return max(first, key=lambda node: node.chance, default=None)
+    """The foremost of all clusters."""
+    return max(filter(None, map(foremost, glances)), key=lambda node: node.chance, default=None)
 
 
 def notable(at_risk: NodeAtRisk) -> list[Carrier]:
