@@ -107,10 +107,12 @@ def measure_size(report: contract.Report, group: Group, name: str, size: int, sa
     moved = ELEMENT * count
     group.add_crossing(moved, samples)
     busbw = [busbw_gbps(name, moved, group.ranks, s) for s in seconds]
-    report.add(f"busbw_gbps:{name}/{size}", kind, busbw)
-    report.add(f"algbw_gbps:{name}/{size}", kind, [algbw_gbps(moved, s) for s in seconds])
+    algbw = [algbw_gbps(moved, s) for s in seconds]
+    report.add(f"busbw_gbps:{name}/{size}", kind, busbw, seconds.taken)
+    report.add(f"algbw_gbps:{name}/{size}", kind, algbw, seconds.taken)
     if size <= SMALL_BYTES:
-        report.add(f"latency_us:{name}/{size}", kind, [s * 1e6 for s in seconds])
+        latency = [s * 1e6 for s in seconds]
+        report.add(f"latency_us:{name}/{size}", kind, latency, seconds.taken)
     report.add(f"agreement:{name}/{size}", kind, contract.agreement(group.total(wrong())))
 
 

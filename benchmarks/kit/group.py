@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from kit.network.between_hosts import Crossing
+    from kit.possession import Seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,13 +166,15 @@ def slowest_times(
     samples: int,
     sample_s: float,
     group: ProcessGroup | None = None,
-) -> list[float]:
-    """Return seconds per call of a collective operation, by the slowest rank; the ranks stay in
-    step."""
+) -> Seconds:
+    """Return seconds per call of a collective operation, by the slowest rank, and the share of each
+    that others may have cost any rank; the ranks stay in step."""
     import torch.distributed as dist
 
+    from kit.possession import Seconds
     from kit.timing import calls_for, time_calls
 
     (calls,) = slowest([calls_for(call, device, sample_s)], group)
     dist.barrier(group)
-    return slowest(time_calls(call, device, samples, int(calls)), group)
+    own = time_calls(call, device, samples, int(calls))
+    return Seconds(slowest(own, group), slowest(own.taken, group))

@@ -44,7 +44,9 @@ from kit.collectives import (
     differing,
     elements,
     fill,
+    measure_size,
 )
+from kit.possession import Seconds
 
 from tests.gpus import node
 from tests.patience import LIMIT_S, eventually
@@ -132,6 +134,39 @@ def test_numbers_that_are_timed_are_random_and_neither_grow_nor_vanish(monkeypat
         call()
     assert 2**-64 < min(seen) < max(seen) < 2**64
     assert 1000 > len({*seen}) > 5
+
+
+def test_a_collective_states_the_share_that_others_may_have_cost_any_rank(monkeypatch):
+    """A busy machine makes it slow, and must not make its node defective."""
+    own, other = Seconds([1.0, 2.0], [0.0, 0.5]), Seconds([3.0, 1.0], [0.25, 0.1])
+    of_others = iter([[1], other, other.taken])  # calls in a sample, durations, shares
+
+    def slowest(numbers, group=None):
+        return [max(pair) for pair in zip(numbers, next(of_others), strict=True)]
+
+    monkeypatch.setattr("kit.group.slowest", slowest)
+    monkeypatch.setattr("kit.timing.calls_for", lambda *_: 1)
+    monkeypatch.setattr("kit.timing.time_calls", lambda *_: own)
+    monkeypatch.setattr("torch.distributed.barrier", lambda group: None)
+    report = contract.Report(frozenset({"busbw_gbps", "algbw_gbps", "agreement"}))
+    group = SimpleNamespace(
+        ranks=2,
+        rank=0,
+        device=torch.device("cpu"),
+        links=None,
+        add_crossing=lambda *_: None,
+        total=lambda wrong: wrong,
+    )
+    operation = (lambda: None), (lambda: 0)
+    monkeypatch.setitem(OPERATIONS, "all_reduce", lambda *_: operation)
+    measure_size(report, group, "all_reduce", 1 << 20, samples=2)
+    taken = report.notes["taken_by_others"]
+    assert {metric.partition(":")[0]: shares["cpu"] for metric, shares in taken.items()} == {
+        "busbw_gbps": [0.25, 0.5],
+        "algbw_gbps": [0.25, 0.5],
+    }
+    (busbw,) = (s["samples"] for s in report.series if s["metric"].startswith("busbw"))
+    assert busbw == [pytest.approx(busbw_gbps("all_reduce", 1 << 20, 2, s)) for s in (3.0, 2.0)]
 
 
 def test_shared_products_count_the_operations_of_one_rank():
