@@ -62,7 +62,7 @@ from anubis.core.keep.keeper_events import (
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, Proof, State, last_ends, open_incidents
-from anubis.core.keep.reasons import NO_DEFECT, SPARE, is_ours, reason
+from anubis.core.keep.reasons import HELD, NO_DEFECT, SPARE, SUSPECTED, is_ours, reason
 from anubis.core.records import Judgement
 
 NODES = {**{f"n{i}": "h100" for i in range(8)}, **{f"m{i}": "a100" for i in range(4)}}
@@ -95,7 +95,7 @@ ACTING = KeepingPolicy(
     requeue=Mode.ACT,
     out_of_fleet=0.5, out_of_sku=0.5, out_of_job=1.0, tested_at_once=1.0,
 )  # fmt: skip
-SPARING = replace(ACTING, spares={"h100": 2, "a100": 1})
+SPARING = replace(ACTING, spares={"h100": 2, "a100": 1}, hold_from=0.5)
 TIGHT = replace(SPARING, out_of_fleet=0.1, out_of_sku=0.2)
 PROPOSING = KeepingPolicy(out_of_job=1.0, spares={"h100": 1}, requeue=Mode.PROPOSE)
 OF_JOBS = replace(SPARING, out_of_fleet=1.0, out_of_sku=1.0, out_of_job=0.25)
@@ -124,6 +124,7 @@ class Book:
         self.ordered = {}  # the last order to each node that was not taken back: code, at
         self.surely_out = set()  # bad ever since they were ordered out
         self.cordoned = set()  # by their owner in our name, ever
+        self.suspected = set()  # nodes that were, ever
         self.put_back = defaultdict(set)  # jobs that were, by the node for which, while they go on
         self.accepted = dict.fromkeys(SCOPES, 0)
         self.out_at_close = {}  # before what was told later: at, scope
@@ -178,6 +179,8 @@ class Book:
                     self.repair_begun[node] = max(at, self.repair_begun[node])
                 case RepairDone():
                     self.repair_done[node] = max(at, self.repair_done[node])
+                case SuspicionRaised():
+                    self.suspected.add(node)
                 case IncidentReported(category=category):
                     self.after[node].add((category, at))
                 case JobAllocated(job=job):
@@ -332,6 +335,8 @@ class Book:
                 assert not self.is_a_person_s(node)
                 assert node not in self.maintained
                 before = self.ordered.get(node, ("", now))[0]
+                assert code != SUSPECTED or node in self.suspected
+                assert code != SUSPECTED or self.policy.hold_from is not None
                 if code == SPARE and before != SPARE:
                     assert self.may_serve(node), f"{node} is next in line"
                 self.ordered[node] = code, now
@@ -763,7 +768,7 @@ def check_counts(lives):
         out = [
             life for life in inside if life.must_be_out and life.out_code not in ("", *NO_DEFECT)
         ]
-        new = [life for life in inside if life.out_code == "UNPROVEN"]
+        new = [life for life in inside if life.out_code in HELD]
         assert lives.count(scope) == ScopeCount(among=len(inside), out=len(out), new=len(new))
 
 

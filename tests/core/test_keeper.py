@@ -204,6 +204,24 @@ def test_a_job_goes_on_if_a_breaker_keeps_its_node_in_service():
     assert requeued(cluster.hear(noticed(cluster.later(), XID))) == []
 
 
+def test_a_strongly_suspected_node_is_kept_from_new_jobs_until_it_is_tested_within_the_shares():
+    cluster = Cluster(policy=replace(ACTING, hold_from=0.8, out_of_fleet=0.25, tested_at_once=1))
+    for node, confidence in (("n0", 0.9), ("n1", 0.5), ("n2", 0.8), ("n3", 1.0)):
+        raised = SuspicionRaised(
+            nodes=(node,), category="gpu", source="watch", confidence=confidence
+        )
+        cluster.hear(replace(noticed(cluster.later(), raised), id=node))
+    cordons = [c for c in cluster.commands if isinstance(c, Cordon)]
+    assert [(c.node, c.code) for c in cordons] == [("n0", "SUSPECTED"), ("n2", "SUSPECTED")]
+    assert cordons[0].reason == 'suspected of "gpu", not tested'
+    assert not [c for c in cluster.commands if isinstance(c, Notify)], "no breaker opens"
+    cluster.look()
+    test = only(cluster.tick(), Prove)
+    assert {*test.owed} == {"n0", "n1", "n2", "n3"}
+    commands = cluster.answer(test, replace(HEALTHY, proof=test.proof, about=test.about))
+    assert {c.node for c in commands if isinstance(c, Release)} == {"n0", "n2"}
+
+
 # --- the life of a node --------------------------------------------------------------------
 
 

@@ -13,8 +13,10 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import ClassVar, get_args
 
+from anubis.core.history.events import Debt
 from anubis.core.keep.life import Life, Owed, Proof
 from anubis.core.keep.periodic_tasks import PeriodicTask
+from anubis.core.keep.reasons import SUSPECTED
 
 
 class Mode(StrEnum):
@@ -208,7 +210,8 @@ def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
     match command:
         case Cordon(node=node, code=code):
             life = lives[node]
-            return life.is_out_as(code) or not life.is_kept_out
+            is_held = code == SUSPECTED and life.owes(Debt.SUSPICION)
+            return life.is_out_as(code) or not (life.is_kept_out or is_held)
         case Release(node=node):
             return not lives[node].cordon
         case Requeue(node=node, job=job):

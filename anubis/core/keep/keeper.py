@@ -64,7 +64,7 @@ from anubis.core.keep.keeper_events import (
 from anubis.core.keep.keeping_policy import KeepingPolicy, allowed_count
 from anubis.core.keep.life import AFTER_JOBS, DefectFound, Life, OpenTest, Owed, Proof
 from anubis.core.keep.lives import Lives, next_in_line, reserve_of
-from anubis.core.keep.reasons import SPARE, UNPROVEN
+from anubis.core.keep.reasons import SPARE, SUSPECTED, UNPROVEN
 from anubis.core.keep.suspicions import owed_for
 from anubis.core.records import Judgement
 
@@ -479,7 +479,17 @@ class Keeper:
             return self._send_cordon(life, SPARE, "kept ready as a spare", at)
         if life.is_new and self._may_stay_out(life):
             return self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
+        if category := self._held_for(life):
+            return self._send_cordon(life, SUSPECTED, f'suspected of "{category}", not tested', at)
         return self._let_in(life, at)
+
+    def _held_for(self, life: Life) -> str:
+        """Category of a strong suspicion for which the node is kept from new jobs, if the policy
+        wants that and each scope has room; else nothing. No breaker opens for it."""
+        least = self._policy.hold_from
+        category = "" if least is None else life.suspicion_from(least)
+        has_room = life.out_code == SUSPECTED or all(map(self._has_room_for_new, scopes(life)))
+        return category if category and has_room else ""
 
     def _keep_new_out(self, at: float) -> Iterator[LifeCommand]:
         """Cordon new nodes until they are proven, as far as the share of each scope has room. The

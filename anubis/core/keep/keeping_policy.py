@@ -84,6 +84,9 @@ class KeepingPolicy:
     requeue: Mode | None = None
     """The same for putting a job back into the queue if a node of it is taken out. Without it,
     jobs go on, as far as they can."""
+    hold_from: float | None = None
+    """The confidence from which a suspected node is kept from new jobs until it is tested, within
+    the shares that are left for new nodes. Without it, it serves."""
     out_of_fleet: float = 0.05
     """The largest share of the fleet that may be out at once; one node always may. Beyond it the
     breaker opens, and nothing more is taken out until a person closes it. New nodes are kept out
@@ -169,6 +172,12 @@ class KeepingPolicy:
         for name in SPANS:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected seconds from 0")
+        if self.hold_from is not None and not 0 <= self.hold_from <= 1:
+            raise ValueError(f"hold_from is {self.hold_from:g}, expected a confidence from 0 to 1")
+        if self.requeue is Mode.ACT and self.cordon is not Mode.ACT:
+            raise ValueError(
+                "requeue acts and cordon does not: a job could begin again on the same node"
+            )
         if self.tries < 1:
             raise ValueError(f"tries is {self.tries}, expected 1 or more")
         for sku, count in self.spares.items():

@@ -181,6 +181,11 @@ class Life:
     def is_new(self) -> bool:
         return self.owes(Debt.NEW)
 
+    def suspicion_from(self, least: float) -> str:
+        """Category of a suspicion with at least this confidence; empty: there is none."""
+        strong = (o for o in self.owed if o.debt is Debt.SUSPICION and o.confidence >= least)
+        return next((owed.about for owed in strong), "")
+
     @property
     def is_kept_out(self) -> bool:
         """Return whether jobs must not begin on the node, for any reason."""

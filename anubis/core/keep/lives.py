@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec
 
 from anubis.core.keep.breaker import ScopeCount, scopes
 from anubis.core.keep.life import Life, State
-from anubis.core.keep.reasons import UNPROVEN
+from anubis.core.keep.reasons import HELD
 
 P = ParamSpec("P")
 
@@ -84,7 +84,7 @@ class Lives(Mapping[str, Life]):
 
     def _count(self, life: Life, by: int) -> None:
         if life.is_there:
-            is_out, is_new = life.is_taken_out, life.out_code == UNPROVEN
+            is_out, is_new = life.is_taken_out, life.out_code in HELD
             for scope in scopes(life):
                 self._among[scope] += by
                 if is_out:

@@ -10,7 +10,9 @@ from anubis.core.text import escape_line
 LONGEST = 200  # letters: the shortest limit of an orchestrator
 SPARE = "SPARE"  # a healthy node, kept from jobs as a spare
 UNPROVEN = "UNPROVEN"  # a new node without known problems
-NO_DEFECT = (SPARE, UNPROVEN)
+SUSPECTED = "SUSPECTED"  # a node that a test has to clear first, by the policy
+HELD = (UNPROVEN, SUSPECTED)  # within the shares that defects leave
+NO_DEFECT = (SPARE, *HELD)
 REPAIR = "REPAIR"  # a repair under way, or unproven, without a defect found
 INCIDENT = "INCIDENT"  # an open incident, or one without a later proof
 _OURS = re.compile(r"anubis\[([^\]\s]+)\]: ")
