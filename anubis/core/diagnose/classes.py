@@ -16,8 +16,9 @@ from anubis.core.diagnose.evidence import Gravity
 
 LONGEST = 2000  # characters of a line that patterns are matched against
 PARTS = frozenset({"peer", "device", "rank"})  # names of groups that a pattern may have
-OF_XID = r"NVRM: Xid \("
-# a line about a process begins with its name, which its user chooses: at most 15 letters
+OF_XID = r"NVRM: Xid \((PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}"
+# many lines begin with the name of a process, which its user chooses: at most 15 letters, so what
+# a driver begins is recognised by more than that
 OF_PROCESS = re.compile(r".{1,15}\[\d+\]")
 
 
@@ -48,8 +49,8 @@ class ErrorClass:
     Proof takes the node out until it passes a test, a suspicion has it tested. Without it, a
     critical line is a suspicion, if it is of an XID or has `begins`."""
     begins: str = ""
-    """A regular expression for how the driver begins such a line. Later in a line are names of
-    programs and files, which users choose."""
+    """A regular expression for how the driver begins such a line, past the 15 letters of a
+    process's name. Later in a line are names of programs and files, which users choose."""
     level: int | None = None
     """The lightest cure that helps: 1 try again, 2 restart the process, 3 replace the node, 4 fail
     the job. Without it, that of its kind of fact."""
