@@ -44,6 +44,16 @@ def agent(
             "plan. Needs --token-file. Default: neither.",
         ),
     ] = None,
+    live: Annotated[
+        str | None,
+        typer.Option(
+            "--live",
+            metavar="FOLDER",
+            help="Look at the ranks of a job when asked for it: those that announce themselves in "
+            "this folder, in which {job} is the job's id, or that Slurm's groups show. Needs "
+            "--token-file. Default: no looks.",
+        ),
+    ] = None,
     node: Annotated[
         str | None,
         typer.Option("--node", metavar="NAME", help="The node's name. Default: the host's."),
@@ -90,6 +100,7 @@ def agent(
         "--token-file": token_file,
         "--record": record,
         "--pings": pings,
+        "--live": live,
         "--node": node,
         "--proc": proc,
         "--tell": tell,

@@ -93,8 +93,9 @@ def diagnose(
         typer.Option(
             "--live-to",
             metavar="FOLDER",
-            help="Only write the answers of this machine's ranks there, as MACHINE.look. For a "
-            "job on several machines, --live FOLDER then diagnoses from all of them.",
+            help="Only write the answers of this machine's ranks there, as MACHINE.look, or to "
+            "the standard output (-). For a job on several machines, --live FOLDER then diagnoses "
+            "from all of them.",
         ),
         ListedBefore("cluster"),
     ] = None,
@@ -168,7 +169,12 @@ def _print_hook(folder: Path) -> None:
 def _keep_look(live: Path | None, folder: Path) -> None:
     if live is None:
         raise UsageError("--live-to needs --live or --pid")
-    print(anubis.keep_look(live, folder, Terminal()))
+    if str(folder) == "-":
+        from anubis.operations.diagnose import look_here
+
+        sys.stdout.buffer.write(look_here(live, Terminal()))
+    else:
+        print(anubis.keep_look(live, folder, Terminal()))
 
 
 def _show(view: DiagnosisView, *, as_json: bool) -> None:

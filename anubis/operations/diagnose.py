@@ -18,11 +18,12 @@ from anubis.core.diagnose.analyst import JobTrouble
 from anubis.core.diagnose.cures import WEIGHTS, PastDiagnosis
 from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
-from anubis.core.diagnose.evidence import JobEvidence, RankMap, join_evidence
+from anubis.core.diagnose.evidence import AskedNodes, JobEvidence, RankMap, join_evidence
 from anubis.core.diagnose.facts import InferenceRule, JobFact, fault_of
 from anubis.core.errors import (
     ConfigError,
     EvidenceError,
+    TelemetryError,
     UsageError,
     did_you_mean,
     named_by_request,
@@ -45,6 +46,7 @@ from anubis.report.diagnose import DiagnosisView, headline, lines
 from anubis.report.diagnoses import facts_of
 from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.history import ClusterHistory
+from anubis.text.wording import quantity
 
 SOURCE = "diagnosis"  # of its suspicions
 
@@ -63,16 +65,22 @@ def diagnose_job(
     from anubis.operations.job_surroundings import settings_evidence
 
     policy = configs.diagnosis(request.policy)
+    nodes = _nodes(request)
+    live = _ask_agents(request, policy, nodes, caller)
     places = _places(request, policy)
-    if not places:
+    if live:
+        places.pop("live", None)  # of this machine alone
+    elif not places:
         options = " or ".join(f"--{place}" for place in trace_readers())
         raise UsageError(f"no traces of the job are known: give {options}")
     classes = configs.error_classes(policy.classes)
     policy = replace(policy, codes={**classes.levels, **policy.codes})
-    ranks = _ranks(request, policy)
+    ranks = _ranks(request, policy, nodes)
+    if live and not request.ranks:
+        ranks = _seen_ranks(ranks, live.ranks)
     context = TraceContext(ranks=ranks, classes=classes, zone=_zone(policy.zone), look=_look)
     topology = request.topology or policy.topology
-    pieces = list(_collect(places, topology, context, caller))  # takes a while
+    pieces = [*([live] if live else []), *_collect(places, topology, context, caller)]
     evidence = join_evidence(
         JobEvidence(
             job=request.job,
@@ -243,7 +251,14 @@ def _zone(name: str) -> tzinfo:
 # --- ranks and their nodes -----------------------------------------------------------------
 
 
-def _ranks(request: DiagnosisRequest, policy: DiagnosisPolicy) -> RankMap:
+def _nodes(request: DiagnosisRequest) -> Sequence[str]:
+    """Nodes of the job, in the order of ranks, as they are named or as its orchestrator says."""
+    if not request.nodes and not request.ranks and request.job and request.cluster:
+        return nodes_of(request.job, orchestrator_of(configs.cluster(request.cluster)))
+    return request.nodes
+
+
+def _ranks(request: DiagnosisRequest, policy: DiagnosisPolicy, nodes: Sequence[str]) -> RankMap:
     from anubis.readers.jobs.ranks import number_ranks, read_ranks
 
     if request.ranks:
@@ -252,10 +267,51 @@ def _ranks(request: DiagnosisRequest, policy: DiagnosisPolicy) -> RankMap:
     per_node = policy.ranks_per_node if request.ranks_per_node is None else request.ranks_per_node
     if per_node < 1:
         raise UsageError(f"{per_node} ranks on a node, expected 1 or more")
-    nodes = request.nodes
-    if not nodes and request.job and request.cluster:
-        nodes = nodes_of(request.job, orchestrator_of(configs.cluster(request.cluster)))
     return number_ranks(nodes, per_node)
+
+
+def _seen_ranks(numbered: RankMap, seen: RankMap) -> RankMap:
+    """Nodes of ranks as they were seen. Only if all agree with the numbering, the ranks that were
+    not seen are where it says."""
+    agree = all(numbered.nodes.get(rank) == node for rank, node in seen.nodes.items())
+    assumed = numbered.nodes if agree else {}
+    return replace(numbered, nodes={**assumed, **seen.nodes})
+
+
+# --- what agents see of it -----------------------------------------------------------------
+
+
+def _ask_agents(
+    request: DiagnosisRequest, policy: DiagnosisPolicy, nodes: Sequence[str], caller: Caller
+) -> JobEvidence | None:
+    """Evidence of the agents on the nodes of a running job; None if there are none to ask."""
+    is_now = request.at is None or request.stall
+    if not (request.job and nodes and is_now) or "live" in request.places:
+        return None
+    agents = configs.telemetry(policy.telemetry).agents
+    if agents is None or not agents.token_file:
+        return None
+    from anubis.readers.jobs.agent_looks import AgentLooks, ask_agents
+    from anubis.readers.jobs.live_trace import evidence_of_job
+    from anubis.readers.telemetry.agents import AgentDoors
+
+    each_node = tuple(dict.fromkeys(nodes))
+    caller.doing(f"asking the agents of {quantity(len(each_node), 'node')} to look at the job")
+    try:
+        seen = ask_agents(request.job, each_node, AgentDoors(agents))
+    except TelemetryError as error:  # of their token: the other traces count all the same
+        seen = AgentLooks(looks={}, silent=dict.fromkeys(each_node, str(error)))
+    if seen.looks:
+        evidence = evidence_of_job(list(seen.looks.values()))
+        addresses = {**seen.addresses, **evidence.ranks.addresses}
+        evidence = replace(evidence, ranks=replace(evidence.ranks, addresses=addresses))
+        if seen.silent and not evidence.alive:  # ranks of the missing nodes may be there
+            evidence = replace(evidence, alive=None)
+    else:
+        why = f"no agent brought a look: {next(iter(seen.silent.values()), '')}"
+        gaps = dict.fromkeys(trace_readers()["live"].brings, why)
+        evidence = JobEvidence(job="", at=0.0, collectors=frozenset(), gaps=gaps)
+    return replace(evidence, asked=AskedNodes(nodes=each_node, silent=seen.silent))
 
 
 # --- what it left behind -------------------------------------------------------------------
@@ -303,3 +359,11 @@ def keep_look(place: Path, kept_in: Path, caller: Caller = NO_CALLER) -> Path:
 
     caller.doing("looking at the ranks of this machine")
     return write_live(place, kept_in)
+
+
+def look_here(place: Path, caller: Caller = NO_CALLER) -> bytes:
+    """Return the same, packed, for another program."""
+    from anubis.readers.jobs import live_trace
+
+    caller.doing("looking at the ranks of this machine")
+    return live_trace.look_here(place)

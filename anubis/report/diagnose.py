@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from anubis.core.diagnose.analyst import JobTrouble, settling_collector
 from anubis.core.diagnose.cures import WORDS, CureLevel
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer
-from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
+from anubis.core.diagnose.evidence import AskedNodes, Collector, JobEvidence, Rise
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.report.json import json_line
-from anubis.text.wording import short_node_list
+from anubis.text.wording import quantity, short_node_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 WIDTH = 79  # letters: fits a terminal of 80 columns
 LABEL = 10  # letters of a label, and the space after it
 LIKELIEST = 4  # parts to test first that a terminal names
+REASONS = 2  # why nodes did not answer, that a terminal lists
 MORE = 2  # facts that a terminal lists beside those that decide
 VERBS = {
     JobTrouble.FAILED: "failed",
@@ -126,8 +127,25 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "cure", cure(diagnosis)
     for step in next_steps(view):
         yield "next", step
+    if view.evidence.asked:
+        yield "asked", asked_nodes(view.evidence.asked)
     if gaps := missing_evidence(diagnosis.gaps.values()):
         yield "not seen", gaps
+
+
+def asked_nodes(question: AskedNodes) -> str:
+    """Say how many nodes answered, and why the others did not: the most usual reasons."""
+    count = len(question.nodes) - len(question.silent)
+    if not question.silent:
+        return f"all {count:,} nodes answered" if count > 1 else "its node answered"
+    by_reason: dict[str, list[str]] = {}
+    for node, why in question.silent.items():
+        by_reason.setdefault(why, []).append(node)
+    usual = sorted(by_reason.items(), key=lambda entry: -len(entry[1]))
+    reasons = [f"{short_node_list(nodes)}: {why}" for why, nodes in usual[:REASONS]]
+    if rest := sum(len(nodes) for _, nodes in usual[REASONS:]):
+        reasons.append(f"{quantity(rest, 'node')} for other reasons")
+    return f"{count:,} of {len(question.nodes):,} nodes answered; not {'; '.join(reasons)}"
 
 
 def _likely_names(likeliest: Sequence[JobFact]) -> Iterator[str]:
@@ -341,6 +359,10 @@ class DiagnosisLine:
     """Collectors that were not asked or did not answer, and why."""
     unmet: Mapping[str, Sequence[str]]
     """Rules that could not be asked, and what they lacked."""
+    asked: Sequence[str]
+    """Nodes whose agents were asked to look at the job; empty: none was."""
+    silent: Mapping[str, str]
+    """Those of them that brought no look, and why. They are missing, not suspected."""
 
 
 def lines(view: DiagnosisView) -> Iterator[str]:
@@ -409,4 +431,6 @@ def _diagnosis_fields(view: DiagnosisView) -> DiagnosisLine:
         collectors=sorted(diagnosis.collectors),
         gaps={name.value: why for name, why in diagnosis.gaps.items()},
         unmet=diagnosis.unmet,
+        asked=view.evidence.asked.nodes if view.evidence.asked else (),
+        silent=view.evidence.asked.silent if view.evidence.asked else {},
     )

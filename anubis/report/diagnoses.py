@@ -5,7 +5,7 @@ page needs a script."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ from anubis.report import watch_rounds
 from anubis.report.diagnose import DiagnosisView, clock, headline, subject_name, ten_lines
 from anubis.report.json import json_line
 from anubis.report.page import page
+from anubis.report.rank_groups import rank_groups
 from anubis.report.service_pages import path_of
 from anubis.report.svg import Element, add, cut, picture, serialize, title
 from anubis.text.wording import quantity, short_node_list
@@ -36,7 +37,8 @@ class PageFacts(TypedDict):
     waiting: str
     facts: Sequence[Sequence[str]]
     more_facts: int
-    stacks: Sequence[tuple[int, Sequence[str]]]
+    doing: Sequence[Mapping[str, Any]]
+    more_doing: int
     gaps: Sequence[str]
     unmet: Sequence[str]
 
@@ -55,6 +57,7 @@ def shown_again(facts: Mapping[str, Any], tested: str = "", rooms: str = "") -> 
 
 def facts_of(view: DiagnosisView) -> PageFacts:
     diagnosis = view.diagnosis
+    doing, more_doing = rank_groups(view.evidence)
     return {
         "title": headline(view),
         "answer": diagnosis.answer.value,
@@ -73,7 +76,8 @@ def facts_of(view: DiagnosisView) -> PageFacts:
             for fact in diagnosis.facts[:FACTS]
         ],
         "more_facts": max(0, len(diagnosis.facts) - FACTS),
-        "stacks": [(stack.rank, stack.frames[-12:]) for stack in view.evidence.stacks[:8]],
+        "doing": [asdict(group) for group in doing],
+        "more_doing": more_doing,
         "gaps": sorted(set(diagnosis.gaps.values())),
         "unmet": [f"{name}: lacks {', '.join(lacked)}" for name, lacked in diagnosis.unmet.items()],
     }
@@ -207,8 +211,10 @@ def waiting_grid(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
                 height=ROW - 4,
             )
             title(cell, f"rank {advance.rank}: {_words(advance, furthest)}")
+    y = TOP + ROW * len(groups) + 16
+    add(canvas, "text", class_="row", x=LEFT - 10, y=y, text_anchor="end").text = "rank"
     for place in range(0, len(ranks), max(1, len(ranks) // 8)):
-        x, y = LEFT + CELL * place, TOP + ROW * len(groups) + 16
+        x = LEFT + CELL * place
         add(canvas, "text", class_="row", x=x, y=y).text = str(ranks[place])
     return serialize(canvas)
 

@@ -32,7 +32,7 @@ from telemetry.kernel_lines import BOOT_ID, DEVICE
 from telemetry.line_sender import LineSender
 from telemetry.network_source import Network, Pauses
 from telemetry.nic_addresses import nics_here
-from telemetry.page import Door
+from telemetry.page import Door, Looks
 from telemetry.pinger import Pinger
 from telemetry.queue_source import SendQueues
 from telemetry.ring import Ring
@@ -195,7 +195,7 @@ def main() -> None:
         gpus.note = agent.feed.note
     token = token_in(chosen.token_file) if chosen.token_file else ""
     agent.pinger = pinger = open_pinger(chosen, token, root)
-    door = open_door(chosen.listen, agent, token, pinger)
+    door = open_door(chosen.listen, agent, token, pinger, looks_of(chosen, token))
     threading.Thread(target=door.serve_forever, daemon=True).start()
     greet(door)
     agent.run(moments_of(STEP_S, time.time, time.sleep))
@@ -212,6 +212,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--record", metavar="FILE", type=Path)
     parser.add_argument("--node", metavar="NAME", default=os.uname().nodename)
     parser.add_argument("--pings", metavar="PORT", type=int)
+    parser.add_argument("--live", metavar="FOLDER")
     parser.add_argument("--proc", metavar="FOLDER", type=Path)
     parser.add_argument("--tell", metavar="URL")
     parser.add_argument("--tell-token-file", metavar="FILE", type=Path)
@@ -263,13 +264,28 @@ def open_feed(chosen: argparse.Namespace, place: Place) -> EventFeed | None:
     return feed
 
 
-def open_door(where: str, agent: Agent, token: str, pinger: Pinger | None = None) -> Door:
+def looks_of(chosen: argparse.Namespace, token: str) -> Looks | None:
+    """Prepare to look at jobs, if that is asked for. Only then its code takes memory."""
+    if chosen.live is None:
+        return None
+    from telemetry.job_look import PLACE, JobLooks
+
+    if not token:
+        fail("--live needs --token-file: what a job does is shown to holders of the token only")
+    if not (chosen.live.startswith("/") and PLACE in chosen.live):
+        fail(f'--live "{chosen.live}": expected a path such as /run/anubis/{PLACE}')
+    return JobLooks(chosen.node, chosen.live, chosen.proc or Path("/proc"))
+
+
+def open_door(
+    where: str, agent: Agent, token: str, pinger: Pinger | None = None, looks: Looks | None = None
+) -> Door:
     address, _, port = where.rpartition(":")
     if not (address and port.isdecimal() and int(port) < 1 << 16):
         fail(f'--listen "{where}": expected ADDRESS:PORT, such as {AT}')
     try:
         at = address.strip("[]"), int(port)
-        return Door(at, agent.lines, agent.ring.lines_since, token, pinger)
+        return Door(at, agent.lines, agent.ring.lines_since, token, pinger, looks)
     except OSError as error:
         reason = str(error.strerror).lower()
         fail(

@@ -1,5 +1,5 @@
 """Telemetry over HTTP: `/metrics` for a Prometheus, `/samples?since=TIME` for `anubis watch`,
-`/pings` for the keeper.
+`/pings` and `/looks/JOB` for the keeper.
 
 It is a server of its own, because the standard library's takes as much memory as all the rest.
 """
@@ -24,17 +24,32 @@ AT_ONCE = 8  # clients; another is turned away
 LONGEST_HEAD = 16 << 10  # bytes of a request
 LONGEST_PLAN = 1 << 20  # bytes of a plan of pings
 PINGS = "/pings"
+LOOKS = "/looks/"
 OPEN_METRICS = "application/openmetrics-text"
 FORMS = {True: f"{OPEN_METRICS}; version=1.0.0; charset=utf-8", False: "text/plain; version=0.0.4"}
-REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Not Allowed"}
-WHERE = "there are /metrics, /samples?since=TIME and, with --pings, /pings\n"
+REASONS = {
+    200: "OK",
+    202: "Accepted",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Not Allowed",
+    409: "Conflict",
+    500: "Internal Error",
+}
+WHERE = "there are /metrics, /samples?since=TIME, with --pings /pings, and with --live /looks/JOB\n"
 
-Answer = tuple[int, str, str]  # status, kind of content, content
+Answer = tuple[int, str, str | bytes]  # status, kind of content, content
 
 
 class Pings(Protocol):
     def take_plan(self, document: Any) -> None: ...
     def report(self) -> dict[str, Any]: ...
+
+
+class Looks(Protocol):
+    def answer(self, verb: str, name: str) -> Answer: ...
 
 
 class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -51,8 +66,10 @@ class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
         rows: Callable[[float], Iterable[str]],
         token: str = "",
         pings: Pings | None = None,
+        looks: Looks | None = None,
     ) -> None:
         self.lines, self.rows, self.token, self.pings = lines, rows, token, pings
+        self.looks = looks if token else None  # never without one
         self._room = threading.BoundedSemaphore(AT_ONCE)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -74,7 +91,8 @@ class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return 400, FORMS[False], "this is no request of HTTP\n"
         is_plan = words[:2] == ["POST", PINGS] and self.pings is not None
-        if words[0] not in ("GET", "HEAD") and not is_plan:
+        is_look = words[1].startswith(LOOKS) and self.looks is not None
+        if words[0] not in ("GET", "HEAD") and not is_plan and not (is_look and words[0] == "POST"):
             return 405, FORMS[False], f"{words[0]} is not answered: GET is\n"
         shown = headers.get("authorization", "").removeprefix("Bearer ")
         if self.token and not hmac.compare_digest(shown.encode(), self.token.encode()):
@@ -85,6 +103,8 @@ class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
             return 200, FORMS[is_open], text_of(self.lines(), is_open)
         if where.path == PINGS and self.pings:
             return self._take_plan(self.pings, body) if is_plan else pings_of(self.pings)
+        if is_look and self.looks:
+            return self.looks.answer(words[0], where.path.removeprefix(LOOKS))
         if where.path == "/samples":
             return self._samples(parse_qs(where.query).get("since", ["0"])[-1])
         return 404, FORMS[False], WHERE
@@ -118,7 +138,7 @@ class Visit(socketserver.StreamRequestHandler):
         words = first.split()
         sent = self._body(headers, begun) if words[:1] == ["POST"] else b""
         status, kind, text = self.server.answer(words, headers, sent)
-        body = text.encode()
+        body = text.encode() if isinstance(text, str) else text
         self.wfile.write(
             f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()

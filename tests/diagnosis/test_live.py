@@ -607,7 +607,7 @@ def test_a_rank_that_was_asked_and_has_launched_nothing_did_not_come(tmp_path: P
 
 def test_while_one_machine_still_moves_no_rank_is_late(tmp_path: Path):
     looks = machine("n0", 0, 1), machine("n1", 2, 3, quiet_s=2.0)
-    assert not hang_together(looks)
+    assert not hang_together(looks, evidence_of_looks(looks))
     assert asked_on_each(tmp_path, *looks).culprits == ()
 
 

@@ -18,6 +18,9 @@ class DiagnosisPolicy(CurePolicy):
     places: Mapping[str, str] = field(default_factory=dict)
     """Paths of the traces of a job: for the name of an option of `anubis diagnose`, such as logs or
     dumps, a path in which {job} is the job's id. The command line goes before it."""
+    telemetry: str = "default"
+    """The file under configs/telemetry/ that says where the agents of nodes are. If it has `agents`
+    with a `token_file`, those on the nodes of a running job are asked to look at its ranks."""
     classes: str = "default"
     """What lines of logs mean: a table under configs/classes/."""
     categories: Mapping[str, str] = field(default_factory=dict)

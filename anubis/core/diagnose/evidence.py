@@ -304,6 +304,15 @@ class Stall:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AskedNodes:
+    """Nodes whose agents were asked to look at the job. One that did not answer is missing: that is
+    no sign of a fault."""
+
+    nodes: tuple[str, ...]
+    silent: Mapping[str, str]  # node → why it brought nothing
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobEvidence:
     """All that is known of one job at one moment."""
 
@@ -343,6 +352,7 @@ class JobEvidence:
     stall: Stall | None = None
     pace: JobPace | None = None  # None: too little was recorded
     progress: tuple[Rise, ...] = ()
+    asked: AskedNodes | None = None  # None: no agent was asked
     is_past: bool = False  # the question came after its end: earlier movement proves nothing
 
 

@@ -12,10 +12,11 @@ are not named.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 
 from anubis.core.diagnose.evidence import Collector, JobEvidence, StepTime
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
@@ -88,15 +89,35 @@ def _pace(rank: int, steps: list[StepTime]) -> StepPace:
     )
 
 
-def _peers(
-    pace: StepPace, measured: Mapping[int, StepPace], evidence: JobEvidence
-) -> list[StepPace]:
-    """Ranks that do the same work: all, or all of the same stage of the pipeline."""
-    stages = evidence.ranks.stages
-    stage = stages.get(pace.rank)
-    return [
-        peer for rank, peer in measured.items() if rank != pace.rank and stages.get(rank) == stage
-    ]
+@dataclass(frozen=True)
+class _Peers:
+    """Ordered working times of ranks that do the same work: all, or all of one stage of the
+    pipeline. Ordered once, they give the median of a rank's peers at once."""
+
+    own_s: Mapping[int | None, Sequence[float]]  # by stage
+    of_step: Mapping[tuple[int | None, int], Sequence[float]]
+
+    @classmethod
+    def grouped(cls, measured: Mapping[int, StepPace], evidence: JobEvidence) -> _Peers:
+        own_s: dict[int | None, list[float]] = {}
+        of_step: dict[tuple[int | None, int], list[float]] = {}
+        for rank, pace in measured.items():
+            stage = evidence.ranks.stages.get(rank)
+            if pace.own_s is not None:
+                own_s.setdefault(stage, []).append(pace.own_s)
+            for step, work_s in pace.work.items():
+                of_step.setdefault((stage, step), []).append(work_s)
+        return cls(
+            {stage: sorted(times) for stage, times in own_s.items()},
+            {place: sorted(times) for place, times in of_step.items()},
+        )
+
+
+def _median_without(ordered: Sequence[float], left_out: float) -> float | None:
+    """Return the median of the other values; None if there are none."""
+    at, count = bisect_left(ordered, left_out), len(ordered) - 1
+    middle = {(count - 1) // 2, count // 2}
+    return fmean(ordered[k + (k >= at)] for k in middle) if count else None
 
 
 def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
@@ -106,14 +127,18 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
     usual = median(waits.values()) if waits else 0.0
     ratio = STARVED_RATIO if _all_starve(evidence) else OWN_RATIO
     measured = paces(evidence.steps)
-    excesses = {rank: _excesses(pace, measured, evidence) for rank, pace in measured.items()}
+    peers = _Peers.grouped(measured, evidence)
+    stages = evidence.ranks.stages
+    excesses = {rank: _excesses(pace, stages.get(rank), peers) for rank, pace in measured.items()}
     noise = _noise(excesses.values())
     facts = []
     for rank, pace in measured.items():
-        peers = [peer.own_s for peer in _peers(pace, measured, evidence) if peer.own_s is not None]
-        if not peers or pace.own_s is None or pace.share is None or pace.share >= ALPHA:
+        if pace.own_s is None or pace.share is None or pace.share >= ALPHA:
             continue
-        typical = median(peers)
+        times = peers.own_s[stages.get(rank)]
+        typical = _median_without(times, pace.own_s)
+        if typical is None:
+            continue
         waited_s = max(0.0, waits.get(rank, 0.0) - usual) * pace.duration_s
         is_much = pace.own_s - typical > LEAST_EFFECT * pace.duration_s
         is_slow = pace.own_s - waited_s >= ratio * typical
@@ -123,7 +148,7 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
                 whom=rank_subject(evidence, pace.rank),
                 evidence=(
                     f"rank {pace.rank} works {pace.own_s:.3g} s of a step, its"
-                    f" {len(peers)} peers {typical:.3g} s, and waits {pace.share:.2f} times as"
+                    f" {len(times) - 1} peers {typical:.3g} s, and waits {pace.share:.2f} times as"
                     f" long as its group (median of {pace.steps} steps)"
                 ),
                 confidence=ALPHA_CONFIDENCE,
@@ -134,15 +159,12 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
         yield from facts
 
 
-def _excesses(
-    pace: StepPace, measured: Mapping[int, StepPace], evidence: JobEvidence
-) -> list[float]:
+def _excesses(pace: StepPace, stage: int | None, peers: _Peers) -> list[float]:
     """Logarithms of a rank's working time over its peers' median, step by step."""
-    peers = [peer.work for peer in _peers(pace, measured, evidence)]
     excesses = []
     for step, own_s in sorted(pace.work.items()):
-        typical = median(times) if (times := [work[step] for work in peers if step in work]) else 0
-        if own_s > 0 and typical > 0:
+        typical = _median_without(peers.of_step[stage, step], own_s)
+        if own_s > 0 and typical:
             excesses.append(math.log(own_s / typical))
     return excesses
 

@@ -370,7 +370,7 @@ def _thread_name(frames: Sequence[str]) -> str:
     return next(own, frames[0]).partition(" ")[0]
 
 
-def hang_together(looks: Sequence[LiveLook]) -> bool:
+def hang_together(looks: Sequence[LiveLook], evidence: JobEvidence) -> bool:
     """Return true if the job hangs: one machine says so itself; of several machines, which are
     looked at one after the other, nothing moves on any, and a rank waits or does not answer, or
     their ranks rest."""
@@ -378,7 +378,6 @@ def hang_together(looks: Sequence[LiveLook]) -> bool:
         return looks[0].hangs
     if any(look.storing or look.alone for look in looks):
         return False
-    evidence = evidence_of_looks(looks)
     waits = any(advance.enqueued > advance.completed for advance in evidence.advances)
     is_out = any(process.pulse is not Pulse.ANSWERS for process in evidence.processes)
     is_still = all(look.hangs or look.quiet_s >= look.limit_s for look in looks)

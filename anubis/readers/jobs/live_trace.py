@@ -20,6 +20,7 @@ from anubis.core.errors import EvidenceError
 from anubis.readers.jobs.hook.sitecustomize import LAUNCHERS
 from anubis.readers.jobs.live import (
     FOLDER_VARIABLE,
+    LiveAnswer,
     LiveLook,
     LiveRank,
     ask_ranks,
@@ -36,6 +37,8 @@ from anubis.text.reading import read
 
 LIVE_S = 20.0  # how long running processes are observed
 KEPT_S = 10.0  # the same if other machines observe at the same time
+MOST_CALLS = 1 << 18  # of all ranks of a job, that one machine reads
+FEWEST_CALLS = 64  # of a rank
 UNTOLD_S = LONGEST_STILL_S + 5.0  # the same if they seem to stand still
 
 
@@ -57,15 +60,52 @@ def write_live(place: Path, folder: Path) -> Path:
     return write_look(_observe(place, KEPT_S), folder)
 
 
+def look_here(place: Path) -> bytes:
+    """The same, packed, of the ranks that announced themselves on this machine: others may share
+    the folder."""
+    look = _observe(place, KEPT_S)
+    here = ("", socket.gethostname())
+    answers = tuple(answer for answer in look.answers if answer.rank.host in here)
+    if not answers:
+        raise EvidenceError(f'no rank in "{place}" is of this machine')
+    world = max(answer.rank.world for answer in answers)
+    kept = max(FEWEST_CALLS, MOST_CALLS // max(world, 1))
+    return pack_look(replace(look, answers=tuple(_shortened(answer, kept) for answer in answers)))
+
+
+def _shortened(answer: LiveAnswer, kept: int) -> LiveAnswer:
+    """An answer with the last calls of its recorder, and all that did not end: a large job has more
+    than one machine can read. The first rank keeps all: it shows how fast the job was."""
+    try:
+        document = json_value(answer.trace)
+        entries = document["entries"]
+        if answer.rank.rank == 0 or len(entries) <= kept:
+            return answer
+        document["entries"] = [
+            *(entry for entry in entries[:-kept] if not _has_ended(entry)),
+            *entries[-kept:],
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return answer  # who diagnoses says what is wrong with it
+    return replace(answer, trace=json.dumps(document, separators=(",", ":")))
+
+
+def _has_ended(entry: Mapping[str, object]) -> bool:
+    return bool(entry.get("retired")) or entry.get("state") == "completed"
+
+
 def _observe_ranks(path: Path) -> JobEvidence:
-    """Evidence of the ranks. If the job works, no rank counts as absent, only as late."""
     files, broken = look_files(path), Broken()
     now = time.time()  # wall clock: looks are dated by it
     looks = read_looks(files, broken, now) if files else [_observe(path, LIVE_S)]
+    evidence = evidence_of_job(looks)
+    return replace(evidence, gaps={**broken.gaps(Collector.PROCESSES), **evidence.gaps})
+
+
+def evidence_of_job(looks: Sequence[LiveLook]) -> JobEvidence:
+    """Evidence of the ranks. If the job works, no rank counts as absent, only as late."""
     evidence = evidence_of_looks(looks)
-    gaps = {**broken.gaps(Collector.PROCESSES), **evidence.gaps}
-    evidence = replace(evidence, gaps=gaps)
-    if hang_together(looks):
+    if hang_together(looks, evidence):
         return replace(evidence, stall=stall_of(looks, evidence))
     at_work = frozenset({Collector.PROGRESS, Collector.CALLS})
     storing = [rank for look in looks for rank in look.storing]
@@ -130,9 +170,12 @@ def write_look(look: LiveLook, folder: Path) -> Path:
     except OSError as cause:
         raise EvidenceError(f'cannot make "{folder}": {cause.strerror}') from None
     file = folder / f"{socket.gethostname()}{SUFFIX}"
-    packed = gzip.compress(json.dumps(asdict(look)).encode(), mtime=0)
-    write_whole(file, packed, EvidenceError, "the answers of this machine's ranks")
+    write_whole(file, pack_look(look), EvidenceError, "the answers of this machine's ranks")
     return file
+
+
+def pack_look(look: LiveLook) -> bytes:
+    return gzip.compress(json.dumps(asdict(look)).encode(), mtime=0)
 
 
 def look_files(place: Path) -> list[Path]:
@@ -164,12 +207,15 @@ def read_looks(files: Sequence[Path], broken: Broken, now: float) -> list[LiveLo
 
 
 def read_look(file: Path) -> LiveLook:
-    text = read_text(file, EvidenceError)
+    return parse_look(read_text(file, EvidenceError), f'"{file}"')
+
+
+def parse_look(text: str, where: str) -> LiveLook:
     try:
         document = json_value(text)
     except ValueError as cause:
-        raise EvidenceError(f'"{file}" is no look at ranks: {cause}') from None
-    return read(document, LiveLook, f'"{file}"', EvidenceError)
+        raise EvidenceError(f"{where} is no look at ranks: {cause}") from None
+    return read(document, LiveLook, where, EvidenceError)
 
 
 # --- processes of this machine -----------------------------------------------------------------

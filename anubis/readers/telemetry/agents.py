@@ -6,6 +6,8 @@ A node that does not answer is reported as silent: nothing is known of it, and n
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ import numpy as np
 
 from anubis.core.arrays import Floats
 from anubis.core.errors import TelemetryError, UsageError
+from anubis.core.text import escape_line
 from anubis.core.watch.alignment import SampledSeries, align, grid_over, step_of
 from anubis.readers.telemetry.config import ORDER, AgentSettings, TelemetrySettings
 from anubis.readers.telemetry.fetching import HttpQuestion, fetch
@@ -109,6 +112,7 @@ def _part(heading: dict[str, object], rows: list[list[float | None]], where: str
 T = TypeVar("T")
 AT_ONCE = 32  # agents, each by a thread
 MOST_BYTES = 8 << 20  # of one answer: 20 minutes of all metrics are half a MiB
+MOST_SAID = 200  # bytes of a reason
 
 
 class AgentDoors:
@@ -121,16 +125,22 @@ class AgentDoors:
         path: str,
         read: Callable[[bytes], T],
         bodies: Mapping[str, bytes] | None = None,
+        *,
+        at_once: int = AT_ONCE,
+        until: float = math.inf,
     ) -> tuple[dict[str, T], dict[str, str]]:
         """Return what was read of the answers, and why there is none of the other nodes. `bodies`:
-        by node, what is sent."""
+        by node, what is sent. `until`: no node is asked later, by the monotonic clock."""
         headers = self._headers()
         answers, reasons = {}, {}
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            pending = {
-                node: pool.submit(self._ask, node, path, read, headers, (bodies or {}).get(node))
-                for node in nodes
-            }
+
+        def ask(node: str) -> T:
+            if time.monotonic() >= until:
+                raise TelemetryError("there was no time left to ask it")
+            return self._ask(node, path, read, headers, (bodies or {}).get(node))
+
+        with ThreadPoolExecutor(at_once) as pool:
+            pending = {node: pool.submit(ask, node) for node in nodes}
             for node, future in pending.items():
                 try:
                     answers[node] = future.result()
@@ -159,8 +169,9 @@ class AgentDoors:
         )
         if answer.status == 401:
             raise TelemetryError("it wants another token")
-        if answer.status != 200:
-            raise TelemetryError(f"it answered {answer.status}")
+        if answer.status not in (200, 202):
+            reason = escape_line(answer.body[:MOST_SAID].decode(errors="replace").strip())
+            raise TelemetryError(f"it answered {answer.status}{reason and f': {reason}'}")
         return read(answer.body)
 
     def _headers(self) -> dict[str, str]:
