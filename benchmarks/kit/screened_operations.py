@@ -130,7 +130,11 @@ def product(
         {} if name == "int8" else {"one term": single_term}
     )
     draw = small if name == "int8" else full
-    return Operation(f"{name}/{way}", device, draw, run, move, proofs, cache=cache)
+    # processors without VNNI add two products of int8 in 16 bits, which saturate
+    is_certain = device.type != "cpu" or name != "int8"
+    return Operation(
+        f"{name}/{way}", device, draw, run, move, proofs, is_certain=is_certain, cache=cache
+    )
 
 
 # --- convolution and attention -------------------------------------------------------------
