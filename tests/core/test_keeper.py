@@ -174,6 +174,9 @@ def test_a_job_is_put_back_once_for_a_node_that_is_taken_out_if_the_policy_says_
     later = [*cluster.look(), *cluster.tick(), *cluster.hear(noticed(cluster.later(), XID))]
     again = Keeper(cluster.keeper._policy, cluster.keeper.lives.values(), seen_at=cluster.now)
     later += again.handle(FleetSeen(at=cluster.later(), nodes=dict(cluster.shown)))
+    ended_at = cluster.later() + 150  # by a report with another clock: the next look comes before
+    later += cluster.hear(noticed(ended_at, JobEnded(nodes=("n0",), job="8")))
+    later += [*cluster.look(), *cluster.look()]
     assert requeued(later) == []
     cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=())
     cluster.look()

@@ -245,12 +245,13 @@ class Life:
             ended=ended,
         )
 
-    def show_jobs(self, jobs: Iterable[str], at: float) -> Self:
-        """Life with the jobs that the orchestrator shows. Later begins and ends stay."""
+    def show_jobs(self, jobs: Collection[str], at: float) -> Self:
+        """Life with the jobs that the orchestrator shows. Later begins and ends stay. A job that is
+        shown although it is said to have ended is put back no second time."""
         now = dict.fromkeys((job for job in jobs if self.ended.get(job, -math.inf) < at), at)
         later = {job: began for job, began in self.jobs.items() if began > at}
         running = now | later
-        requeued = tuple(job for job in self.requeued if job in running)
+        requeued = tuple(job for job in self.requeued if job in running or job in jobs)
         return replace(self, jobs=running, requeued=requeued, shown_at=at, is_shown=True)
 
     def confirm_at(self, at: float) -> Self:
