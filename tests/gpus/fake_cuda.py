@@ -8,7 +8,10 @@ unchanged and unaware. What is planted stands in the environment:
     FAKE_MAKER=amd              they are AMD's, and torch is its build for ROCm; FAKE_CHIP=gfx942
     FAKE_FAULTS=3:hang,5:ecc    GPU 3 never ends what it is given; GPU 5 fails with an error of CUDA
                                 (lost: no process sees it; copies: it fails when it copies; liar:
-                                a processor of it errs in one product of 64, alike each time)
+                                a processor of it errs in one product of 64, alike each time;
+                                slow_products, slow_memory, slow_copies: it takes 50 times as long
+                                for these; slow_launches: it begins each operation 1 ms late);
+                                @FILE: what stands in a file, which may change meanwhile
 
 GPUs are numbered as in the node, whatever CUDA_VISIBLE_DEVICES leaves of them. Tensors of two
 devices in one operation are refused as CUDA would refuse them, and so is a generator of another
@@ -50,7 +53,11 @@ ACROSS = {"copy_", "__get__", "__set__", "set_", "index_put_", "__setitem__", "_
 
 
 def faults() -> dict[int, str]:
-    words = os.environ.get("FAKE_FAULTS", "").split(",")
+    text = os.environ.get("FAKE_FAULTS", "")
+    if text.startswith("@"):
+        with open(text[1:]) as file:  # noqa: PTH123 # asked for before each operation
+            text = file.read()
+    words = text.split(",")
     pairs = [word.partition(":") for word in words if word]
     return {int(gpu): fault for gpu, _, fault in pairs}
 
@@ -136,6 +143,19 @@ def spoil(name: str, index: int, answer: Any) -> None:
     fake_sms.spoil(name, index, answer)
     if faults().get(visible()[index]) == "liar":
         fake_sms.err(name, LIAR, answer)
+
+
+def slow_down(name: str, gpus: set[int | None], began: float) -> None:
+    """Let an operation take as long as it does on a GPU that is slow at its kind."""
+    fault = next((faults().get(visible()[gpu], "") for gpu in gpus if gpu is not None), "")
+    if not fault.startswith("slow"):
+        return
+    crosses = name in ACROSS and len(gpus) > 1
+    kind = "copies" if crosses else "products" if name in fake_sms.PRODUCTS else "memory"
+    if fault == f"slow_{kind}" and name != "__get__":
+        time.sleep(49 * (time.perf_counter() - began))
+    elif fault == "slow_launches" and not name.startswith("__"):
+        time.sleep(1e-3)
 
 
 def copy_on(index: int | None) -> None:
@@ -232,7 +252,9 @@ class Posing(TorchFunctionMode):
         if name == "_scaled_mm" and args[2].dim():  # scales in blocks
             function, kwargs = fake_blocks.multiply, {"out": kwargs["out"]}
         with nullcontext() if name != "_scaled_mm" else torch.backends.mkldnn.flags(enabled=False):
+            began = time.perf_counter()
             answer = function(*args, **kwargs)  # oneDNN lacks MI300's fp8 on processors with AMX
+            slow_down(name, {gpu_of(tensor) for tensor in tensors_in(args)}, began)
         if gpu is None:
             return answer
         spoil(name, gpu, answer)
