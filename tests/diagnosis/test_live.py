@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -60,7 +62,13 @@ from anubis.readers.jobs.live import (
     refusals,
     watch_ranks,
 )
-from anubis.readers.jobs.live_trace import live_folder, ranks_of_process, read_look, write_look
+from anubis.readers.jobs.live_trace import (
+    live_folder,
+    parse_look,
+    ranks_of_process,
+    read_look,
+    write_look,
+)
 from anubis.report.diagnose import headline
 from tests.patience import LIMIT_S, eventually
 
@@ -603,6 +611,27 @@ def test_a_rank_that_was_asked_and_has_launched_nothing_did_not_come(tmp_path: P
         silent = LiveAnswer(rank=asked, pulse=Pulse.ANSWERS, trace=trace)
         looks = begun[0], replace(begun[1], answers=(silent, begun[1].answers[1]))
         assert [whom.rank for whom in asked_on_each(tmp_path, *looks).culprits] == [2]
+
+
+def test_a_look_for_an_agent_has_the_ranks_of_its_machine_with_their_last_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """All calls of rank 0, and of others the last two and what did not end."""
+    here, elsewhere = machine(socket.gethostname(), 0, 1, 2), machine("n1", 3)
+    first, second, third = here.answers
+    traced = first, replace(second, trace=trace(31, 26)), third
+    seen = replace(here, answers=(*traced, *elsewhere.answers))
+    monkeypatch.setattr(live_trace, "_observe", lambda *_: seen)
+    monkeypatch.setattr(live_trace, "MOST_CALLS", 8)
+    monkeypatch.setattr(live_trace, "FEWEST_CALLS", 2)
+    text = gzip.decompress(live_trace.look_here(tmp_path)).decode()
+    calls = {
+        answer.rank.rank: [
+            entry["collective_seq_id"] for entry in json.loads(answer.trace)["entries"]
+        ]
+        for answer in parse_look(text, "the look").answers
+    }
+    assert calls == {0: list(range(1, 32)), 1: list(range(27, 32)), 2: [29, 30]}
 
 
 def test_while_one_machine_still_moves_no_rank_is_late(tmp_path: Path):
