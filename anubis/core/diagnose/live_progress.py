@@ -506,9 +506,9 @@ def proof(evidence: JobEvidence) -> tuple[Rise, ...]:
 
 def all_ranks(evidence: JobEvidence) -> frozenset[int]:
     """Ranks that any collector reported; if there are none, those of the rank map."""
-    members = (rank for advance in evidence.advances for rank in advance.members)
+    groups = {advance.members for advance in evidence.advances}  # once each: ranks share them
     processes = (process.rank for process in evidence.processes)
-    return frozenset((*members, *processes)) or frozenset(evidence.ranks.nodes)
+    return frozenset(processes).union(*groups) or frozenset(evidence.ranks.nodes)
 
 
 def _is_proof(rise: Rise, at: float) -> bool:
