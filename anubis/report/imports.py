@@ -82,7 +82,7 @@ def incidents_line(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinesLine:
+class KernelLinesLine:
     cluster: str
     incidents: int
     """Lines that are proof, and were not known before."""
@@ -91,10 +91,12 @@ class LinesLine:
     """Lines from which nothing follows."""
 
 
-def lines_line(cluster: str, incidents: int, suspicions: int, remarks: int) -> str:
+def kernel_lines_line(cluster: str, incidents: int, suspicions: int, remarks: int) -> str:
     """Return the line of what became of lines of a kernel's log."""
-    fields = LinesLine(cluster=cluster, incidents=incidents, suspicions=suspicions, remarks=remarks)
-    return json_line("lines", fields)
+    fields = KernelLinesLine(
+        cluster=cluster, incidents=incidents, suspicions=suspicions, remarks=remarks
+    )
+    return json_line("kernel-lines", fields)
 
 
 def nodes_line(

@@ -58,7 +58,13 @@ from anubis.report.history import (
     ImportLine,
     ImportNumber,
 )
-from anubis.report.imports import CampaignLine, IncidentsLine, IntakeFields, LinesLine, NodesLine
+from anubis.report.imports import (
+    CampaignLine,
+    IncidentsLine,
+    IntakeFields,
+    KernelLinesLine,
+    NodesLine,
+)
 from anubis.report.json import ABSENT, json_name, schema_name
 from anubis.report.jsonl import (
     CrossedLine,
@@ -191,7 +197,9 @@ LINES = (
         "event", "history show", "what an orchestrator reported", (EventLine, HappenedLine)
     ),
     DocumentType("receipt", "tell", "what became of the event", (ReceiptLine,)),
-    DocumentType("lines", "serve", "what became of lines of a kernel log", (LinesLine,)),
+    DocumentType(
+        "kernel-lines", "serve", "what became of lines of a kernel log", (KernelLinesLine,)
+    ),
     DocumentType("life", "tell, keep", "the state of a node", (LifeLine,)),
     DocumentType("action", "tell, keep, actions", "proposed or done", (ActionLine,)),
     DocumentType(

@@ -32,7 +32,7 @@ from anubis.report import jsonl
 from anubis.report.diagnoses import DiagnosedJob, diagnosed_line
 from anubis.report.documents import ReceiptLine
 from anubis.report.fleet import NodeGlance, campaign_line
-from anubis.report.imports import incidents_line, lines_line
+from anubis.report.imports import incidents_line, kernel_lines_line
 from anubis.report.json import json_line
 from anubis.report.schemas import request_schema, schemas
 from anubis.service.fleet_cache import Snapshot
@@ -185,7 +185,7 @@ def router(house: House) -> APIRouter:
         )
     post("/events", take_event, "What happened to nodes.", "receipt", _event_schema(), 201)
     lines = request_schema(LineReport)
-    post("/lines", take_log_lines, "Lines of the kernel log of a node.", "lines", lines)
+    post("/lines", take_log_lines, "Lines of the kernel log of a node.", "kernel-lines", lines)
     records = {"description": "Records, as in a file that anubis history import incidents reads."}
     post("/incidents", take_incidents, "Incidents of nodes, by a mapping.", "incidents", records)
     alerts = {"type": "object", "description": "What Alertmanager's webhook sends."}
@@ -501,7 +501,7 @@ async def take_log_lines(house: House, request: Request) -> Response:
     if taken.incidents or taken.suspicions:
         house.board.forget()
         house.turns.hurry(taken.cluster, at_once=bool(taken.incidents))
-    return document(lines_line(**vars(taken)))
+    return document(kernel_lines_line(**vars(taken)))
 
 
 async def take_incidents(

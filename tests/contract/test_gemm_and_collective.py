@@ -85,9 +85,11 @@ import os, sys
 sys.path.insert(0, {benchmarks!r})
 import torch.distributed as dist
 import kit.timing, collective, contract
+from kit.possession import Seconds
 
 rank = int(os.environ.get("RANK", -1))
-kit.timing.time_calls = lambda call, device, samples, calls: [0.001 * (1 + rank)] * samples
+own = [0.001 * (1 + rank)]
+kit.timing.time_calls = lambda call, device, samples, calls: Seconds(own * samples, [0] * samples)
 sound = dist.all_to_all_single
 def spoilt(received, sent, group=None):
     sound(received, sent, group=group)

@@ -159,7 +159,7 @@ def test_a_wrong_request_of_watch_is_one_sentence_with_the_way_out(here, words, 
 
 def test_a_watch_model_that_is_not_there_is_named(here):
     done = here.run("watch", "--file", record(here), "--model", "synthetik")
-    assert done.code == 2
+    assert done.code == 64
     assert 'no watch model "synthetik"' in done.err
 
 
