@@ -56,6 +56,22 @@ class Root:
     has_record: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Meeting:
+    """The ranks of a group at one operation."""
+
+    members: Ranks
+    absent: Ranks  # have not launched it
+    unrecorded: Ranks
+    ended: Ranks
+    elsewhere: Ranks  # wait in another operation
+    begun: Ranks  # their device began it
+
+
+def _without(ranks: Ranks, rank: int) -> Ranks:
+    return ranks - {rank} if rank in ranks else ranks
+
+
 @dataclass(frozen=True)
 class Waiting:
     advances: tuple[Advance, ...]
@@ -73,11 +89,11 @@ class Waiting:
 
     @cached_property
     def members(self) -> Mapping[str, Ranks]:
-        groups: dict[str, Ranks] = {}
+        groups: dict[str, set[int]] = {}
         for advance in self.advances:
-            before = groups.get(advance.communicator, NO_RANKS)
-            groups[advance.communicator] = before | {*advance.members, advance.rank}
-        return groups
+            group = groups.setdefault(advance.communicator, set())
+            group.update((advance.rank, *advance.members))
+        return {communicator: frozenset(ranks) for communicator, ranks in groups.items()}
 
     @cached_property
     def progress(self) -> Mapping[str, Mapping[int, Advance]]:
@@ -196,30 +212,52 @@ class Waiting:
         ][:1]
 
     def _group_wait(self, rank: int, communicator: str, sequence: int, operation: str) -> Wait:
-        progress = self.progress.get(communicator, {})
-        members = self.members.get(communicator, NO_RANKS) | {rank}
-        absent = frozenset(member for member in progress if progress[member].enqueued < sequence)
-        unrecorded = members - self.recorded_ranks - {rank}
-        ended = frozenset(member for member in progress if progress[member].completed >= sequence)
+        met = self._meeting(rank, communicator, sequence)
+        unrecorded = _without(met.unrecorded, rank)
         late = elsewhere = NO_RANKS
-        if not absent and not unrecorded:
-            if ended:
-                late = members - ended
-            elif elsewhere := self._ranks_elsewhere(members - {rank}, communicator, sequence):
+        if not met.absent and not unrecorded:
+            if met.ended:
+                late = met.members - met.ended
+            elif elsewhere := _without(met.elsewhere, rank):
                 pass
-            elif begun := self._ranks_begun(members, communicator, sequence):
-                late = members - begun
-                elsewhere = late if rank in begun else NO_RANKS
+            elif met.begun:
+                late = met.members - met.begun
+                elsewhere = late if rank in met.begun else NO_RANKS
         return Wait(
             rank=rank,
             communicator=communicator,
             sequence=sequence,
             operation=operation,
-            group=len(members),
-            absent=absent,
+            group=len(met.members),
+            absent=met.absent,
             unrecorded=unrecorded,
             elsewhere=elsewhere,
             late=late,
+        )
+
+    def _meeting(self, rank: int, communicator: str, sequence: int) -> _Meeting:
+        """The ranks of a group at an operation: for all of them the same, and so found once."""
+        members = self.members.get(communicator, NO_RANKS)
+        if rank not in members:
+            return self._find_meeting(members | {rank}, communicator, sequence)
+        place = communicator, sequence
+        if place not in self._meetings:
+            self._meetings[place] = self._find_meeting(members, communicator, sequence)
+        return self._meetings[place]
+
+    @cached_property
+    def _meetings(self) -> dict[tuple[str, int], _Meeting]:
+        return {}
+
+    def _find_meeting(self, members: Ranks, communicator: str, sequence: int) -> _Meeting:
+        progress = self.progress.get(communicator, {})
+        return _Meeting(
+            members=members,
+            absent=frozenset(rank for rank, seen in progress.items() if seen.enqueued < sequence),
+            unrecorded=members - self.recorded_ranks,
+            ended=frozenset(rank for rank, seen in progress.items() if seen.completed >= sequence),
+            elsewhere=self._ranks_elsewhere(members, communicator, sequence),
+            begun=self._ranks_begun(members, communicator, sequence),
         )
 
     def _ranks_elsewhere(self, members: Ranks, communicator: str, sequence: int) -> Ranks:
