@@ -68,7 +68,7 @@ class _Meeting:
     begun: Ranks  # their device began it
 
 
-def _without(ranks: Ranks, rank: int) -> Ranks:
+def _drop(ranks: Ranks, rank: int) -> Ranks:
     return ranks - {rank} if rank in ranks else ranks
 
 
@@ -213,12 +213,12 @@ class Waiting:
 
     def _group_wait(self, rank: int, communicator: str, sequence: int, operation: str) -> Wait:
         met = self._meeting(rank, communicator, sequence)
-        unrecorded = _without(met.unrecorded, rank)
+        unrecorded = _drop(met.unrecorded, rank)
         late = elsewhere = NO_RANKS
         if not met.absent and not unrecorded:
             if met.ended:
                 late = met.members - met.ended
-            elif elsewhere := _without(met.elsewhere, rank):
+            elif elsewhere := _drop(met.elsewhere, rank):
                 pass
             elif met.begun:
                 late = met.members - met.begun
