@@ -287,7 +287,9 @@ def may_go(node, records, findings, levels):
         return False
     shaken = [min(record.at, NOW) for record in mine if isinstance(record, EventRecord)]
     shaken += [min(fail.at, NOW) for fail in fails] + [end for _, end in stretches]
-    proven = any(result.benchmarks and result.since > max(shaken, default=-1) for result in passes)
+    proven = any(
+        result.benchmarks and result.since > max(shaken, default=-math.inf) for result in passes
+    )
     return proven and all(is_disproved(fail, passes, findings, levels) for fail in fails)
 
 

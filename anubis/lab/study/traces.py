@@ -200,7 +200,7 @@ def cut(jobs: Sequence[TracedJob], limit_h: float | None) -> tuple[TracedJob, ..
 def _pieces(duration_h: float, limit_h: float) -> list[float]:
     """Durations of the pieces, all of the limit's length but the last."""
     pieces = max(1, math.ceil(duration_h / limit_h))
-    return [limit_h] * (pieces - 1) + [duration_h - limit_h * (pieces - 1)]
+    return [limit_h] * (pieces - 1) + [min(limit_h, duration_h - limit_h * (pieces - 1))]
 
 
 def rotate(jobs: Sequence[TracedJob], start: int) -> tuple[TracedJob, ...]:
