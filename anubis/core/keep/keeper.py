@@ -718,13 +718,13 @@ def _give_up(life: Life, suspected: Collection[Owed], why: str) -> Learnt:
 
 
 def _sentence_of_open_defect(life: Life, event: VerdictReached) -> str:
-    """Sentence about a node that passed what its repair called for, but not what had found its
-    defect: no test of the keeper's measures that."""
+    """Sentence about a node that passed the tests after its repair, which do not disprove its
+    defect."""
     assert life.defect
     return (
-        f"passed campaign {event.campaign} after its repair, but no test there measures what"
-        f" campaign {life.defect.campaign} found ({life.defect.code}): the node stays out until one"
-        f" that does passes; begin it with anubis validate {life.node}"
+        f"passed campaign {event.campaign} after its repair, which does not disprove what campaign"
+        f" {life.defect.campaign} found ({life.defect.code}): the node stays out until it passes"
+        f" that test; run it by anubis validate {life.node} --suite ..."
     )
 
 
