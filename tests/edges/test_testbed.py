@@ -182,7 +182,7 @@ def test_usage_of_a_host_shows_in_its_own_proc_only(bed: Bed) -> None:
     used = more(bed, "node2", before)
     assert used["busy"] - used["steal"] < used_s + 1
     assert used["steal"] > 0.3
-    assert used["held_mb"] > 280
+    assert used["held_mb"] > 200  # of 300: what earlier tests held may have become free meanwhile
     program.communicate("\n", timeout=LIMIT_S)
     for node in ("node1", "node3"):
         other = more(bed, node, before)
