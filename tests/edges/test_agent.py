@@ -10,6 +10,8 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from string import Template
 
 import pytest
@@ -19,7 +21,7 @@ from anubis.readers.telemetry.config import MetricSettings, shipped_settings
 from anubis.text import places
 from tests.edges import prometheus_server
 from tests.edges.prometheus_server import free_port
-from tests.edges.test_prometheus import answers, running, until
+from tests.edges.test_prometheus import answers
 from tests.gpus.node import GpuNode, build_libraries
 from tests.patience import LIMIT_S, eventually
 
@@ -35,6 +37,27 @@ PLANTED = {
 }
 ALIKE = {"cpu_use": 30, "memory_use": 2, "disk_use": 1}  # by so much they move between readings
 MOVING = {"tcp_throughput", "throughput", "send_queue", "send_queue:worst"}
+
+
+@contextmanager
+def running(words, log: Path, **how):
+    with log.open("wb") as file:
+        process = subprocess.Popen(list(map(str, words)), stdout=file, stderr=file, **how)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(LIMIT_S)
+
+
+def until(ready, process, log: Path) -> None:
+    def is_ready() -> bool:
+        with suppress(OSError):  # it does not listen yet
+            return ready()
+        return process.poll() is not None
+
+    assert eventually(is_ready), log.read_text()[-2000:]
+    assert process.poll() is None, log.read_text()[-2000:]
 
 
 @pytest.fixture

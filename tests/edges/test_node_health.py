@@ -17,7 +17,7 @@ from tests.edges.desk import FLOW
 
 @pytest.fixture
 def suite(near):
-    return near.suite({"benchmark": "node_health", "parameters": {"seconds": 0.1}, "repeats": 3})
+    return near.suite({"benchmark": "node_health", "parameters": {"seconds": 0.05}, "repeats": 3})
 
 
 @pytest.fixture

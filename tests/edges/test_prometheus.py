@@ -6,10 +6,9 @@ import json
 import re
 import shutil
 import subprocess
-import time
 import urllib.parse
 import urllib.request
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from anubis.service.connections import Connections
 from anubis.service.fleet_cache import Snapshot
 from anubis.service.metrics import Gauges
 from tests.edges import prometheus_server
-from tests.edges.desk import ANUBIS
 from tests.edges.prometheus_server import free_port
 from tests.patience import LIMIT_S, eventually
 
@@ -97,41 +95,26 @@ def fetch(url: str, body: bytes | None = None) -> dict:
         return json.load(answer)
 
 
-@contextmanager
-def running(words, log: Path, **how):
-    with log.open("wb") as file:
-        process = subprocess.Popen(list(map(str, words)), stdout=file, stderr=file, **how)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(LIMIT_S)
-
-
-def until(ready, process, log: Path, limit_s: float = LIMIT_S) -> None:
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            if ready():
-                return
-        except OSError:
-            pass
-        time.sleep(0.1)
-    pytest.fail(log.read_text()[-2000:])
-
-
 @pytest.fixture
-def service(near, tmp_path):
+def service(near):
     """`anubis serve` on a simulated fleet with a bad node, and a gate that was answered."""
     suite, cluster = near.suite(near.flow()), near.fleet(nodes="n[1-8]", slow_share=0.125)
     near.ask("accept", "--cluster", cluster, "--suite", suite)
     near.ask("keep", "--cluster", cluster)
-    url, log = f"http://127.0.0.1:{free_port()}", tmp_path / "serve.log"
-    words = [*ANUBIS, "serve", "--port", url.rpartition(":")[2], "--suite", suite]
-    words += ["--benchmarks", near.programs]
-    with running(words, log, env=near.environment, cwd=near.folder) as process:
-        until(lambda: fetch(f"{url}/v1/nodes")["total"] == 8, process, log)
+    url = f"http://127.0.0.1:{free_port()}"
+    serving = near.start("serve", "--port", url.rpartition(":")[2], "--suite", suite)
+    try:
+        assert eventually(lambda: has_nodes(url, 8))
         yield url
+    finally:
+        serving.terminate()
+        serving.communicate()
+
+
+def has_nodes(url: str, count: int) -> bool:
+    with suppress(OSError):  # it does not listen yet
+        return fetch(f"{url}/v1/nodes")["total"] == count
+    return False
 
 
 @pytest.fixture

@@ -57,15 +57,29 @@ def assert_resume_does_the_rest(desk: Desk, *words: str) -> None:
     assert done.summary["healthy"]
 
 
-def test_after_sigkill_nothing_runs_on_and_resume_does_the_rest(desk):
+def test_a_killed_campaign_is_no_result_and_resume_with_the_same_programs_does_the_rest(desk):
     driver = halfway(desk)
     driver.kill()
     driver.communicate()
     assert eventually(lambda: not desk.alive())
+    with sqlite3.connect(desk.history) as connection:
+        (name,) = connection.execute("SELECT id FROM campaigns").fetchone()
+    for verb in ("report", "judge", "learn"):
+        done = desk.run(verb, "--campaign", name)
+        assert (done.code, done.out) == (64, "")
+        assert f"anubis accept --resume --campaign {name}" in done.err
+    file = desk.programs / "spin.py"
+    first = file.read_text()
+    file.write_text(first.replace('"version": "1"', '"version": "2"'))
+    done = desk.run("accept", "--resume")
+    assert (done.code, done.out) == (64, "")
+    assert 'benchmark "spin" is no longer the one' in done.err
+    assert desk.began() == WAITS_AT
+    file.write_text(first)
     assert_resume_does_the_rest(desk)
 
 
-def test_an_interrupted_campaign_writes_its_page_so_far(desk):
+def test_a_terminated_campaign_writes_its_page_so_far_and_its_last_line_says_how_to_go_on(desk):
     suite = desk.suite(desk.spin(WAITS_AT))
     driver = desk.start("accept", "--suite", suite, "--html", "so-far.html")
     assert eventually(lambda: desk.began() == WAITS_AT), driver.communicate()
@@ -73,27 +87,22 @@ def test_an_interrupted_campaign_writes_its_page_so_far(desk):
     out, err = driver.communicate()
     assert (driver.returncode, out) == (130, "")
     assert "what is known so far: so-far.html" in err
+    words = words_to_go_on(err)
+    assert eventually(lambda: not desk.alive())  # what was killed takes a moment to be gone
     page = Markup((desk.folder / "so-far.html").read_text()).text
     assert "incomplete: the campaign was interrupted" in page
     assert page.index("incomplete") < page.index("0 healthy")
     assert "signature" not in page
     assert "may go into service" not in page
-    assert_resume_does_the_rest(desk, "--html", "so-far.html")
+    assert_resume_does_the_rest(desk, *words[1:], "--html", "so-far.html")
     assert "incomplete" not in (desk.folder / "so-far.html").read_text()
 
 
-def test_a_campaign_has_one_driver(desk):
+def test_a_second_driver_and_a_second_campaign_on_its_node_are_refused_and_leave_nothing(desk):
     driver = halfway(desk)
     done = desk.run("accept", "--resume")
     assert done.code == 2
     assert f"being driven by process {driver.pid}" in done.err
-    desk.gate.touch()
-    assert "1 healthy" in driver.communicate()[0]
-    assert desk.began() == STEPS
-
-
-def test_a_second_campaign_on_a_node_that_is_measured_is_refused_and_leaves_nothing(desk):
-    driver = halfway(desk)
     done = desk.ask("accept", "--suite", desk.suite(desk.spin(0)))
     assert (done.code, done.out) == (2, "")
     (line,) = [text for text in done.err.splitlines() if "error" in text]
@@ -107,7 +116,8 @@ def test_a_second_campaign_on_a_node_that_is_measured_is_refused_and_leaves_noth
         ("hold", str(driver.pid))
     ]
     desk.gate.touch()
-    driver.communicate()
+    assert "1 healthy" in driver.communicate()[0]
+    assert desk.began() == STEPS
     with History.open(str(desk.history)) as history:
         assert len(history.campaigns.newest(9)) == 1
         assert history.only().holds.current(time.time()) == []
@@ -150,23 +160,24 @@ def test_a_driver_suspended_past_all_limits_while_its_clock_was_set_loses_no_nod
     assert "no word of" not in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_says_in_one_line_how_to_go_on(desk, number):
-    driver = halfway(desk)
-    if number == signal.SIGINT:
-        os.killpg(driver.pid, number)  # a terminal sends Ctrl-C to all in the foreground
-    else:
-        driver.send_signal(number)
-    out, err = driver.communicate()
-    assert driver.returncode == 130
-    assert not out
+def words_to_go_on(err: str) -> list[str]:
+    """The command in the last line, without its name and its verb."""
     (last,) = [line for line in err.splitlines() if line.startswith("anubis: error: ")]
     assert "interrupted" in last
     assert err.rstrip().endswith(last)
-    assert eventually(lambda: not desk.alive())  # what was killed takes a moment to be gone
-    command = last.partition("anubis accept ")[2].split()
-    assert command[0] == "--resume"
-    assert_resume_does_the_rest(desk, *command[1:])
+    words = last.partition("anubis accept ")[2].split()
+    assert words[0] == "--resume"
+    return words
+
+
+def test_a_ctrl_c_is_an_interrupt_and_no_verdict(desk):
+    driver = halfway(desk)
+    os.killpg(driver.pid, signal.SIGINT)  # a terminal sends it to all in the foreground
+    out, err = driver.communicate()
+    assert (driver.returncode, out) == (130, "")
+    words_to_go_on(err)
+    assert len(measured(desk.history)) == WAITS_AT - 1
+    assert eventually(lambda: not desk.alive())
 
 
 def test_an_interrupt_before_anything_runs_is_no_verdict(desk):
@@ -263,27 +274,3 @@ def test_a_report_that_finds_no_room_does_not_cost_the_verdict(desk, full_shelf)
     asked = desk.run("report", "--html", str(full_shelf / "report.html"))
     assert asked.code == 2
     assert asked.err.startswith("anubis: error: cannot write the report")
-
-
-def test_a_campaign_is_not_resumed_with_another_program(desk):
-    driver = halfway(desk)
-    driver.kill()
-    driver.communicate()
-    file = desk.programs / "spin.py"
-    file.write_text(file.read_text().replace('"version": "1"', '"version": "2"'))
-    done = desk.run("accept", "--resume")
-    assert (done.code, done.out) == (64, "")
-    assert 'benchmark "spin" is no longer the one' in done.err
-    assert desk.began() == WAITS_AT
-
-
-def test_a_campaign_that_is_not_finished_is_neither_shown_nor_judged_nor_learned_from(desk):
-    driver = halfway(desk)
-    driver.kill()
-    driver.communicate()
-    with sqlite3.connect(desk.history) as connection:
-        (name,) = connection.execute("SELECT id FROM campaigns").fetchone()
-    for verb in ("report", "judge", "learn"):
-        done = desk.run(verb, "--campaign", name)
-        assert (done.code, done.out) == (64, "")
-        assert f"anubis accept --resume --campaign {name}" in done.err

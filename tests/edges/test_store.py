@@ -277,7 +277,7 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
 
 ids = (f"campaign-{number}" for number in count())
 thorough = settings(
-    deadline=None, max_examples=20, report_multiple_bugs=False, phases=[Phase.generate]
+    deadline=None, max_examples=10, report_multiple_bugs=False, phases=[Phase.generate]
 )
 
 
@@ -1354,6 +1354,7 @@ def test_a_database_of_something_else_is_refused_and_left_as_it_is(url: str) -> 
     assert sa.inspect(engine_for(url)).get_table_names() == ["recipes"]
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_an_up_to_date_database_opens_without_alembic(url: str) -> None:
     History.open(url).close()
     program = (

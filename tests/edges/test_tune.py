@@ -98,7 +98,7 @@ def test_steps_dropped_by_the_program_count_as_warm_up(near):
     assert line["parameters"]["warmup"] == 12
 
 
-def test_the_suite_it_writes_keeps_every_other_line_and_measures_the_steady_steps(near):
+def test_the_suite_that_it_writes_or_changes_keeps_every_other_line_and_measures_steady_steps(near):
     train(near)
     path = measured(near)
     done = near.run("bench", "tune", "train", "--suite", path, "--write", "tuned.yaml")
@@ -107,27 +107,13 @@ def test_the_suite_it_writes_keeps_every_other_line_and_measures_the_steady_step
     after = (near.folder / "tuned.yaml").read_text().splitlines()
     changed = [new for old, new in zip(before, after, strict=True) if old != new]
     assert changed == ["    parameters: {steps: 91, warmup: 12}  # a comment with steps: 5 in it"]
+    assert near.run("bench", "tune", "train", "--write", path).code == 0
+    assert configs.suite(path).benchmarks[1].parameters == {"steps": 91, "warmup": 12}
+    assert not list(near.folder.glob(".*"))
     assert near.ask("accept", "--suite", "tuned.yaml", "--json").code == 0
     (line,) = near.run("bench", "tune", "train", "--json").lines
     assert line["fixed_steps"] == 91
     assert line["warmup"] == 0
-
-
-def test_a_suite_that_is_there_is_changed_in_place(near):
-    train(near)
-    path = measured(near)
-    assert near.run("bench", "tune", "train", "--write", path).code == 0
-    assert configs.suite(path).benchmarks[1].parameters == {"steps": 91, "warmup": 12}
-    assert not list(near.folder.glob(".*"))
-
-
-def test_another_file_is_not_overwritten(near):
-    train(near)
-    path = measured(near)
-    other = near.write("other.yaml", "precious: 1\n")
-    done = near.run("bench", "tune", "train", "--suite", path, "--write", str(other))
-    assert (done.code, other.read_text()) == (64, "precious: 1\n")
-    assert "exists" in done.err
 
 
 def test_a_parameter_that_the_program_lacks_is_named_and_not_written(near):
@@ -165,17 +151,20 @@ WRONG = {
     ("train", "--suite", "quick", "--write", "new.yaml"): "has 0 entries of train",
     ("train", "--suite", "nosuch", "--write", "new.yaml"): "no configs/suites/nosuch.yaml",
     ("train", "--suite", "ours.yaml", "--write", "no/new.yaml"): "cannot write the suite",
+    ("train", "--suite", "ours.yaml", "--write", "other.yaml"): "exists",
 }
 
 
 def test_impossible_requests_of_tune_are_one_line(near):
     train(near)
     measured(near)
+    other = near.write("other.yaml", "precious: 1\n")
     for words, reason in WRONG.items():
         done = near.run("bench", "tune", *words)
         assert done.code == (2 if reason.startswith("cannot") else 64)
         assert reason in done.err
         assert done.err.count("\n") == 1
+    assert other.read_text() == "precious: 1\n"
 
 
 # --- the text of a suite -------------------------------------------------------------------

@@ -47,7 +47,9 @@ def site(built, tmp_path_factory) -> Path:
 def test_wheel_and_source_archive_are_the_same_bytes_from_any_folder(built, tmp_path):
     """Built here, and from a copy at another place, of another time, for its owner only."""
     copy = tmp_path / "elsewhere"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*_cache", ".venv", ".hypothesis"))
+    shutil.copytree(
+        ROOT, copy, ignore=shutil.ignore_patterns(".*_cache", ".venv", ".hypothesis", ".git")
+    )
     for path in copy.rglob("*"):
         path.chmod(0o700 if path.is_dir() or os.access(path, os.X_OK) else 0o600)
     run(*BUILD, "--quiet", "--out-dir", str(tmp_path / "there"), str(copy))
