@@ -148,6 +148,11 @@ class RayLink:
         settings = environment(self.address, self.token, self._folder)
         settings |= OWN_CLUSTER if self.own_address else {}
         self.shows_token = settings.get("RAY_AUTH_MODE", "").lower() == "token"
+        self._answers_strangers: bool | None = None
+        if self.shows_token and self.address != HERE and not self.own_address:
+            self._answers_strangers = answers_a_stranger(self.address)
+            if self._answers_strangers:  # a driver with a token refuses agents that have none
+                settings, self.shows_token = drop_token(settings), False
         near, far = socket.socketpair()
         with far, self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -199,8 +204,9 @@ class RayLink:
             return True
         if self.address == HERE:  # our own, which has a token
             return False
-        _, _, port = self.address.rpartition(":")
-        return answers_a_stranger(self.address) if port.isdigit() else None
+        if self._answers_strangers is None:
+            self._answers_strangers = answers_a_stranger(self.address)
+        return self._answers_strangers
 
     def start_agent(self, node_id: str, address: str, gpus: float) -> None:
         self._tell(StartAgent(node_id=node_id, address=address, gpus=gpus))
@@ -305,7 +311,7 @@ def environment(address: str, token: Path | None, folder: Path) -> dict[str, str
     if token:
         settings.pop("RAY_AUTH_TOKEN", None)
         settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    elif has_token(settings):  # heads started here ask for it, and others do not mind
+    elif has_token(settings):  # heads started here ask for it
         settings.setdefault("RAY_AUTH_MODE", "token")
     return settings
 
@@ -316,16 +322,26 @@ def has_token(settings: Mapping[str, str]) -> bool:
     return not settings.keys().isdisjoint(TOKENS) or in_home.exists()
 
 
+def drop_token(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which Ray shows no token, and asks for none."""
+    rest = {name: text for name, text in settings.items() if name not in TOKENS}
+    return {**rest, "RAY_AUTH_MODE": "disabled"}
+
+
 def answers_a_stranger(address: str) -> bool | None:
-    """Return whether a head accepts a request without a token; None if it gives no answer."""
+    """Return whether a head accepts a request without a token; None if it gives no answer, or if
+    Ray finds the address by itself."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return None
     knock = [sys.executable, "-m", "anubis.reach.executors.ray_process", KNOCK, address]
-    settings = {name: text for name, text in os.environ.items() if name not in TOKENS}
-    settings["RAY_AUTH_MODE"] = "disabled"
+    settings = drop_token(os.environ)
     try:
+        call(host, int(port))  # before Ray does, which knocks for a quarter of a minute
         ended = subprocess.run(
             knock, env=settings, capture_output=True, timeout=PATIENCE_WITH_START_S, check=False
         )
-    except subprocess.TimeoutExpired:
+    except (OSError, subprocess.TimeoutExpired):
         return None
     return {0: True, REFUSED: False}.get(ended.returncode)
 
