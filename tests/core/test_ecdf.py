@@ -135,6 +135,8 @@ def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(
 @given(fleets, samples, tails, st.booleans(), st.sampled_from(FEW))
 @example([[3.0], [4.0], [5.0]], [4.0], 0.0, True, 0)
 @example([[3.0], [4.0], [5.0]], [4.0], 0.05, False, 0)
+@example([[3.0], [4.0], [5.0]], [4.0], 0.05, True, ecdf.FEW)
+@example([[3.0], [4.0], [5.0]], [4.0], 0.0, False, ecdf.FEW)
 def test_distances_to_one_sample_equal_the_definition(fleet, reference, tail, worse, few):
     with mock.patch.object(ecdf, "FEW", few):
         fast = ecdf.distances_to(
