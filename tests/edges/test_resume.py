@@ -202,9 +202,9 @@ def small_disk(desk: Desk) -> Iterator[Path]:
 
 
 @pytest.fixture
-def full_shelf(desk: Desk) -> Iterator[Path]:
+def full_shelf(near: Desk) -> Iterator[Path]:
     """A disk for reports alone, on which none has room."""
-    with disk_of("8k", desk.home / "reports") as disk:
+    with disk_of("8k", near.home / "reports") as disk:
         yield disk
 
 
@@ -266,11 +266,11 @@ def test_a_full_disk_is_one_clear_error_and_the_history_stays_whole(desk, small_
     assert integrity(desk.history) == "ok"
 
 
-def test_a_report_that_finds_no_room_does_not_cost_the_verdict(desk, full_shelf):
-    done = desk.ask("accept", "--json", "--suite", desk.suite(desk.flow()))
+def test_a_report_that_finds_no_room_does_not_cost_the_verdict(near, full_shelf):
+    done = near.ask("accept", "--json", "--suite", near.suite(near.flow()))
     assert done.code == 0
     assert done.summary["healthy"]
     assert "cannot write the report" in done.err
-    asked = desk.run("report", "--html", str(full_shelf / "report.html"))
+    asked = near.run("report", "--html", str(full_shelf / "report.html"))
     assert asked.code == 2
     assert asked.err.startswith("anubis: error: cannot write the report")

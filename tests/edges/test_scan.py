@@ -88,15 +88,15 @@ def test_a_scan_names_the_part_with_its_evidence_and_a_report_repeats_it(near):
     assert max(len(line) for line in table.out.splitlines()) <= 80
 
 
-def test_a_dead_leaf_is_the_first_thing_that_table_json_page_and_exit_code_say(desk):
-    page = desk.folder / "scan.html"
-    done = scan(desk, "--full", "--json", "--html", str(page), faults=["dead leaf"])
+def test_a_dead_leaf_is_the_first_thing_that_table_json_page_and_exit_code_say(near):
+    page = near.folder / "scan.html"
+    done = scan(near, "--full", "--json", "--html", str(page), faults=["dead leaf"])
     (leaf,) = (line for line in done.lines if line["type"] == "part")
     assert leaf["parts"][0]["kind"] == "switch"
     assert done.code == 1
     assert done.summary["judgement"] == "defective"
     assert done.summary["defective_parts"] == [leaf["subject"]]
-    table = desk.run("report")
+    table = near.run("report")
     assert table.out.split("\n\n")[0].strip().startswith(f"defective: {leaf['subject']} · nodes: ")
     told = page.read_text()
     assert f"<title>defective: {leaf['subject']} · nodes: " in told

@@ -88,11 +88,11 @@ def test_a_history_that_was_made_by_a_notebook_is_for_its_owner_too(tmp_path: Pa
 
 
 @pytest.mark.long
-def test_criteria_that_cannot_be_written_cost_neither_page_nor_exit_code(desk: Desk):
-    desk.home.mkdir(exist_ok=True)
-    (desk.home / "criteria").write_text("a file, where the folder should be")
-    page = desk.folder / "page.html"
-    done = desk.ask("accept", "--suite", desk.suite(desk.flow()), "--html", str(page))
+def test_criteria_that_cannot_be_written_cost_neither_page_nor_exit_code(near: Desk):
+    near.home.mkdir(exist_ok=True)
+    (near.home / "criteria").write_text("a file, where the folder should be")
+    page = near.folder / "page.html"
+    done = near.ask("accept", "--suite", near.suite(near.flow()), "--html", str(page))
     assert done.code == 0, done.err
     assert "cannot write criteria" in done.err
     assert "anubis criteria learn --campaign" in done.err
