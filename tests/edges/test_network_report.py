@@ -478,7 +478,7 @@ def test_hostile_names_stay_text():
     assert page.text.count(hostile) > 3
 
 
-@pytest.mark.parametrize(("nodes", "rails"), [(128, 4), (1024, 1), (10_000, 2)])
+@pytest.mark.parametrize(("nodes", "rails"), [(128, 4), (10_000, 2)])
 @pytest.mark.long
 def test_the_page_stays_below_two_megabytes_for_any_flows(nodes, rails):
     fabric = FatTree(nodes=nodes, leaves_per_pod=8, spines=8, rails=rails).fabric()

@@ -840,7 +840,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(
     st.one_of(
         st.text(max_size=80),
