@@ -245,12 +245,9 @@ def test_a_clock_that_is_set_right_within_a_campaign_leaves_it_its_nodes(site, o
             assert hold.until == pytest.approx(now + LASTS_S, abs=LASTS_S / 4)
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(5, marks=pytest.mark.long)])
-def test_a_doubt_about_the_clock_costs_only_additional_tests(
-    accepted, seed, tmp_path, monkeypatch, told
-):
+def test_a_doubt_about_the_clock_costs_only_additional_tests(accepted, tmp_path, monkeypatch, told):
     monkeypatch.setattr(catalog, "describe_all", told)
-    story = Story(seed)
+    story = Story(seed=1)
     sound = accepted.copied(tmp_path / "sound", monkeypatch)
     expected, dates = said(sound, story.play(sound, is_sound=True))
     tested = count_tests(sound)

@@ -98,21 +98,21 @@ def test_show_puts_the_least_repeatable_first_and_names_the_refusal(near):
     assert f"({note}) not used for judging: not repeatable enough" in table
 
 
-@pytest.mark.parametrize(
-    ("alpha", "proposed", "whose"),
-    [(0.95, 0.98, "policy"), (0.98, 0.98, "own"), (0.95, 0.9, "policy"), (0.95, None, "policy")],
-)
-def test_criteria_show_names_the_alpha_in_use_and_warns_of_a_loose_one(
-    near, alpha, proposed, whose
-):
+def test_criteria_show_names_the_alpha_in_use_and_warns_of_a_loose_one(near):
     accept(near)
-    file = changed(near, "mine.json", alpha=alpha, proposed_alpha=proposed)
-    (line,) = near.run("criteria", "show", file, "--json").lines
-    assert (line["alpha"], line["proposed_alpha"]) == (alpha, proposed)
-    assert line["alpha_applied"] == whose
-    table = near.run("criteria", "show", file).out
-    assert (f"{alpha:.3f} own " in table) == (whose == "own")
-    assert ("more often" in table) == (proposed == 0.9)
+    for alpha, proposed, whose in (
+        (0.95, 0.98, "policy"),
+        (0.98, 0.98, "own"),
+        (0.95, 0.9, "policy"),
+        (0.95, None, "policy"),
+    ):
+        file = changed(near, "mine.json", alpha=alpha, proposed_alpha=proposed)
+        (line,) = near.run("criteria", "show", file, "--json").lines
+        assert (line["alpha"], line["proposed_alpha"]) == (alpha, proposed)
+        assert line["alpha_applied"] == whose
+        table = near.run("criteria", "show", file).out
+        assert (f"{alpha:.3f} own " in table) == (whose == "own")
+        assert ("more often" in table) == (proposed == 0.9)
 
 
 def test_criteria_of_before_with_one_limit_each_still_judge(near):
@@ -320,9 +320,9 @@ def test_an_excluded_node_teaches_nothing(near):
     assert (rest["units"], rest["healthy"]) == (NODES - 1, NODES - 1)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_impossible_sources_of_learning_are_one_clear_error(near):
+    accept(near)
+    for words, said in (
         (("--since", "tomorrow"), '"tomorrow" is no date: expected one like 2026-11-01'),
         (("--since", ""), "is no date"),
         (("--since", "2023-11-31"), "is no date"),
@@ -330,16 +330,13 @@ def test_an_excluded_node_teaches_nothing(near):
         (("--exclude", "n[1-2],m1"), 'node "m1" is in no campaign that is learned from'),
         (("--exclude", "n[1"), "brackets do not match"),
         (("--exclude", "n[1-8]"), "nothing to learn from without the excluded nodes"),
-    ],
-)
-def test_impossible_sources_of_learning_are_one_clear_error(near, words, said):
-    accept(near)
-    done = near.run("criteria", "learn", "--out", "none", *words)
-    assert done.code in NO_VERDICT
-    assert not done.out
-    assert said in done.err
-    assert done.err.count("\n") == 1
-    assert not (near.folder / "none").exists()
+    ):
+        done = near.run("criteria", "learn", "--out", "none", *words)
+        assert done.code in NO_VERDICT
+        assert not done.out
+        assert said in done.err
+        assert done.err.count("\n") == 1
+        assert not (near.folder / "none").exists()
 
 
 def test_a_reason_that_many_metrics_share_is_shown_once(near):

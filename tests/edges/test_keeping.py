@@ -1256,7 +1256,7 @@ DAY_S = 86_400.0
 YEAR_S = 365 * DAY_S
 
 
-@pytest.mark.parametrize("off_s", [YEAR_S, 30 * DAY_S, -YEAR_S, -300.0])
+@pytest.mark.parametrize("off_s", [YEAR_S, -300.0])
 def test_a_turn_by_a_wrong_clock_concludes_nothing_and_leaves_no_trace_in_the_next(site, off_s):
     modes = {**ACT, "test": Mode.PROPOSE}
     before = states(site.keep(**modes))
