@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -169,12 +170,14 @@ def _find_apart(
         apart = runs - normal
         return np.where(np.abs(apart) > scatter, apart, 0.0).ravel(), np.exp(-normal).ravel()
     parts = []
+    longest = max(usual.size, int(units.lengths.max(initial=0)))
+    beyond = longest - usual.size
+    of_all = [
+        np.concatenate((of_places, np.full(beyond, np.median(of_places))))
+        for of_places in (usual, scatter)
+    ]
     for steps in units:
-        more = max(0, steps.size - usual.size)
-        at, far = (
-            np.concatenate((of_places[: steps.size], np.full(more, np.median(of_places))))
-            for of_places in (usual, scatter)
-        )
+        at, far = (of_places[: steps.size] for of_places in of_all)
         run = -np.log(steps)
         normal = np.maximum(fleet_pace, _pace(run - at)) + at
         parts.append((np.where(np.abs(run - normal) > far, run - normal, 0.0), np.exp(-normal)))
@@ -338,11 +341,11 @@ def chances(
     least = np.ones(lengths.size)
     for share, number, before in zip(slow.shares, counts, first, strict=True):
         some = np.flatnonzero(number)
-        cases, case = np.unique(
-            np.stack((lengths, of_steps, before), axis=1)[some], axis=0, return_inverse=True
-        )
-        for i, (length, steps, hits) in enumerate(cases.tolist()):
-            here = some[case == i]
+        cases = defaultdict(list)
+        of_some = (column[some].tolist() for column in (lengths, of_steps, before))
+        for unit, case in zip(some.tolist(), zip(*of_some, strict=True), strict=True):
+            cases[case].append(unit)
+        for (length, steps, hits), here in cases.items():
             tails = tail_chances(length, share, (hits, steps))
             least[here] = np.minimum(least[here], tails[number[here]])
     return np.minimum(1.0, INDEPENDENT * least)
