@@ -328,7 +328,7 @@ def test_a_program_gets_the_same_parameters_in_both_phases():
 OUTCOMES = st.sampled_from(["good"] * 4 + ["slow", "failed", "missing"])
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=25, deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=10)
 @given(st.data())
 def test_nothing_that_was_measured_bad_ends_as_healthy_without_a_reason(data):
     """Any outcome of any step, of the suite or across the fabric."""

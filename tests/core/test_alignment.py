@@ -70,7 +70,7 @@ quarters = st.integers(-40, 400).map(lambda n: n / 4)
 told_values = st.one_of(st.integers(0, 100).map(float), st.just(math.nan), st.just(math.inf))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(st.integers(0, 3), quarters, told_values), max_size=60),
     st.sampled_from([1.0, 2.0, 15.0]),
@@ -167,7 +167,7 @@ def naive_rates(told, gap_s):
     return answer
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 2), quarters, told_values), max_size=40))
 def test_rates_of_counters_are_those_of_a_loop(told):
     found = rates(samples(*told))

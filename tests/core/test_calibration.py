@@ -78,7 +78,7 @@ FLEETS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("n", "fleets"), [(8, 125), (64, 25)])
+@pytest.mark.parametrize(("n", "fleets"), [(8, 60), (64, 10)])
 @pytest.mark.parametrize("kind", FLEETS)
 def test_at_most_one_of_two_hundred_healthy_nodes_is_called_at_any_noise(kind, n, fleets):
     rng = np.random.default_rng(13)
@@ -152,7 +152,7 @@ def test_one_more_healthy_unit_is_beyond_the_common_limit_no_more_often_than_the
     most = 1.7 if n > 8 else 2.4
     for correlation in (0.97, 0.0):
         beyond = []
-        for _ in range(2048 // n):
+        for _ in range(1024 // n):
             draw = rng.multivariate_normal([0, 0], [[1, correlation], [correlation, 1]], n).T
             bounds = _common_bounds((draw[0], 3 * draw[1] + 1), np.arange(n), at(0.01))
             first, second = bounds[0].loss, (bounds[1].loss - 1) / 3
@@ -224,7 +224,7 @@ def test_at_most_one_in_two_hundred_of_eight_healthy_units_is_beyond_two_limits(
     """Mean and typical step that have nothing to do with each other, at the default rate."""
     rng = np.random.default_rng(34)
     beyond = []
-    for first, second in rng.standard_normal((600, 2, 8)):
+    for first, second in rng.standard_normal((300, 2, 8)):
         bounds = _common_bounds((first, second), np.arange(8), at(0.001))
         limits = [bound.loss for bound in bounds]
         beyond.append(1 - np.prod(stats.norm.cdf(limits)))
@@ -276,14 +276,16 @@ def test_slow_nodes_that_are_not_odd_do_not_hide_themselves_by_widening_the_limi
     assert 1 - together.alpha == pytest.approx(1 - alone.alpha, rel=0.12)
 
 
-@pytest.mark.parametrize("n", [3, 6])
-@pytest.mark.parametrize(("between", "within"), [(0.003, 0.003), (0.03, 0.003), (0.03, 0.03)])
+@pytest.mark.parametrize(
+    ("n", "between", "within"),
+    [(3, 0.003, 0.003), (3, 0.03, 0.03), (6, 0.03, 0.003), (6, 0.03, 0.03)],
+)
 def test_among_fewer_than_eight_nodes_no_healthy_one_is_called_and_a_very_slow_one_is(
     n, between, within
 ):
     """Alpha as it is called one in twenty of those that differ by 3 %."""
     rng = np.random.default_rng(19)
-    fleets = [noisy(rng, n, between, within) for _ in range(60)]
+    fleets = [noisy(rng, n, between, within) for _ in range(40)]
     assert np.mean([called(samples, learn(samples)) for samples in fleets]) <= 0.005
     slow = [np.vstack((samples[:1] * 0.7, samples[1:])) for samples in fleets[:20]]
     assert np.mean([called(samples, learn(samples))[0] for samples in slow]) > 0.7
@@ -343,7 +345,7 @@ def plainly_usual(balance, votes):
     st.lists(st.sampled_from([0.0, 0.01, 0.012, -0.02, 0.1, 0.11, 0.5]), min_size=4, max_size=20),
     st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 def test_the_usual_units_are_those_of_the_plain_procedure(levels, data):
     rng = np.random.default_rng(len(levels))
     balance = np.array(levels) + rng.normal(0, 0.001, len(levels))

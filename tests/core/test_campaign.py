@@ -589,7 +589,7 @@ suites = st.lists(
     retries=st.integers(0, 2),
     parallel_nodes=st.sampled_from([None, 1, 2, 3]),
 )
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_a_campaign_ends_and_keeps_its_rules_under_any_faults(
     data, count, suite, retries, parallel_nodes
 ):
@@ -617,7 +617,7 @@ def test_a_campaign_ends_and_keeps_its_rules_under_any_faults(
 
 
 @given(count=st.integers(2, 5), suite=suites, seed=st.integers(0, 1 << 30))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_pauses_of_the_driver_at_any_time_and_of_any_length_lose_no_node(count, suite, seed):
     """Programs end within their limits; their results arrive when the driver looks, or soon
     after."""
@@ -646,7 +646,7 @@ def test_pauses_of_the_driver_at_any_time_and_of_any_length_lose_no_node(count, 
 
 @pytest.mark.long
 @given(data=st.data(), count=st.integers(2, 7), suite=suites)
-@settings(max_examples=100)
+@settings(max_examples=30)
 def test_most_nodes_silent_at_once_end_a_campaign_that_resumed_measures_all(data, count, suite):
     plan = small_plan(count, suite, small_fabric(count))
     world = World(plan, retries=0)
@@ -683,7 +683,7 @@ def names_of(plan) -> list[str]:
 
 @pytest.mark.long
 @given(data=st.data(), count=st.integers(2, 5), suite=suites, retries=st.integers(0, 2))
-@settings(max_examples=100)
+@settings(max_examples=35)
 def test_a_machine_replayed_from_its_record_gives_the_same_commands(data, count, suite, retries):
     plan = small_plan(count, suite, small_fabric(count))
     world = World(plan, retries=retries, parallel_nodes=3, absent={"n1": "cannot be reached"})

@@ -264,7 +264,7 @@ def test_first_come_first_served():
 # --- whatever is asked for -----------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30)
 @given(sites(0.0), JOBS, MTBI_H, st.sampled_from([*policies(), "ideal"]), st.integers(0, 5))
 def test_the_books_balance_for_any_job_load_and_policy(place, jobs, mtbi_h, name, seed):
     policy = {**policies(), "ideal": Ideal()}[name]

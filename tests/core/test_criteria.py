@@ -33,7 +33,7 @@ def fleet(rng, sizes_and_levels, m=16):
 
 
 @given(fleets, tails)
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_settling_keeps_the_units_that_the_plain_algorithm_keeps(samples, tail):
     votes = np.arange(len(samples))
     healthy = criteria.settle(Bundle.from_samples(arrays(samples)), votes, alpha=0.7903, tail=tail)
@@ -42,7 +42,7 @@ def test_settling_keeps_the_units_that_the_plain_algorithm_keeps(samples, tail):
 
 
 @given(fleets, tails, st.data())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_settling_from_another_start_is_the_plain_algorithm_from_there(samples, tail, data):
     start = data.draw(st.sampled_from(samples))
     votes = np.arange(len(samples))

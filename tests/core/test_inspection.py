@@ -59,7 +59,7 @@ def without(fabric: Fabric, lost: dict[tuple[str, str], int]) -> Fabric:
 # --- uplinks -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_missing_links_are_found_as_planted_and_a_leaf_below_half_is_degraded(data):
     """Up to four of twelve leaves in two pods lose some of their eight uplinks each."""

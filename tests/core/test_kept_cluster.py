@@ -163,7 +163,7 @@ def test_an_idle_node_that_was_struck_shows_it_in_its_next_job():
 
 @pytest.mark.parametrize("course", ["stops", "hangs", "slow"])
 @pytest.mark.parametrize("by_program", [False, True])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15)
 @given(chances=st.lists(st.floats(0, 0.999), min_size=5, max_size=5))
 def test_more_means_never_name_less(course, by_program, chances):
     rates, luck = Response(), Luck(*chances)
@@ -204,7 +204,7 @@ ANY_RATES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(
     place=sites(0.1),
     jobs=JOBS,

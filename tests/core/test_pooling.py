@@ -108,7 +108,7 @@ some_runs = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(some_runs, min_size=2, max_size=4))
 def test_several_campaigns_are_judged_as_one_with_all_their_steps(campaigns):
     parts = [evidence(runs, i) for i, runs in enumerate(campaigns)]
@@ -118,7 +118,7 @@ def test_several_campaigns_are_judged_as_one_with_all_their_steps(campaigns):
     assert judgements(parts) == judgements([whole])
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(some_runs, min_size=1, max_size=3))
 def test_a_device_is_one_unit_in_all_campaigns_with_the_runs_of_each_in_turn(campaigns):
     joined = join([evidence(runs, i) for i, runs in enumerate(campaigns)])

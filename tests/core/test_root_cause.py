@@ -167,7 +167,7 @@ def test_without_a_fabric_the_group_that_all_pairs_touch_is_named():
     assert cause.whom == (Whom(part=f"leaf {LEAF_OF[HOSTS[0]]}"),)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12)
 @given(
     st.lists(
         st.tuples(st.integers(0, 15), st.integers(0, 15), st.none() | st.floats(0, 30)), max_size=25

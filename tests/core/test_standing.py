@@ -321,7 +321,7 @@ def passed_by(passes, levels, earlier):
 
 
 @pytest.mark.long
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(histories())
 def test_track_records_in_columns_agree_with_a_pass_over_all_entries(history):
     records, findings, levels = history
@@ -336,7 +336,7 @@ def test_track_records_in_columns_agree_with_a_pass_over_all_entries(history):
 
 
 @pytest.mark.long
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(histories())
 def test_a_gate_without_a_test_says_go_exactly_if_every_rule_allows_it(history):
     """Never with an open incident, an unproven repair, a pass that does not count, or a result
@@ -364,7 +364,7 @@ some = st.sampled_from([("disk",), ("gemm",), BOTH])
 tests_run = st.tuples(st.sampled_from([HEALTHY, DEFECTIVE]), some, levels_of_campaigns)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(tests_run, max_size=6))
 def test_a_node_is_out_until_each_defect_is_passed_at_least_as_strongly(tests):
     """The name of a defect is that of any benchmark that found one since."""

@@ -67,11 +67,11 @@ def test_the_strength_of_a_season_is_that_of_statsmodels(seed, period, cycles, m
 
 
 @pytest.mark.parametrize("shape", [stalls, wave, saw])
-@pytest.mark.parametrize("period", [2, 7, 25, 60])
-@pytest.mark.parametrize("noise", [0.0, 0.002, 0.01])
+@pytest.mark.parametrize("period", [2, 7, 60])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
 def test_a_known_period_is_found(shape, period, noise):
     off = 1 if (shape, period) == (wave, 60) else 0  # smooth, and seen hardly more than thrice
-    for seed in range(5):
+    for seed in range(3):
         rates = noisy(np.random.default_rng(seed), noise=noise) * shape(400, period)
         assert abs(tuning.find_period(rates) - period) <= off
 
@@ -99,7 +99,7 @@ def test_a_series_that_is_too_short_or_constant_has_no_period(rates):
 
 
 @given(st.integers(0, 150), st.integers(300, 700), st.floats(0.3, 0.9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15)
 def test_a_slow_beginning_is_dropped_and_no_more(slow, size, level):
     rates = np.full(size, 100.0)
     rates[: min(slow, size * 2 // 5)] *= level
@@ -172,7 +172,7 @@ def test_a_third_of_bad_nodes_does_not_change_the_proposal():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_more_noise_never_gives_fewer_steps_without_a_word(seed):
     pure = [np.random.default_rng([seed, node]).normal(0, 1, 800) for node in range(6)]
     asked = []

@@ -81,7 +81,7 @@ def test_groups_of_one_kind_have_two_levels_less_than_once_in_a_hundred_fleets(s
 
 
 @given(size=st.integers(8, 60), seed=st.integers(0, 2**32), noise=st.floats(1e-6, 0.01))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_a_gap_of_many_deviations_parts_two_levels(size, seed, noise):
     rng = np.random.default_rng(seed)
     place = int(rng.integers(2, size - 1))

@@ -66,7 +66,7 @@ def test_no_mean_distance_is_outside_its_bounds(windows):
     assert (exact <= upper).all()
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(fleets, st.floats(0.5, 6), st.sampled_from([0.0, 0.05, 0.3]), st.data())
 def test_an_answer_from_bounds_equals_that_from_all_pairs(windows, threshold, least, data):
     rules = WatchSettings(candidates=data.draw(st.sampled_from(["all", "largest"])))

@@ -48,7 +48,7 @@ def parts_by_code(fabric: Fabric) -> dict[tuple[str, Judgement], set[tuple[Part,
     return blamed
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.data())
 def test_planted_miscabling_on_a_few_nodes_is_named_and_nothing_else(data):
     """At most two nodes of the eight on a leaf, each in one way."""

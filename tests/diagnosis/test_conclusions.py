@@ -252,7 +252,7 @@ def check_words(view: report.DiagnosisView) -> None:
     assert bool(document["progress"]) >= (trouble is JobTrouble.NOTHING)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50)
 @given(evidence | quiet, st.just(CurePolicy()) | policies, pasts, st.sampled_from([None, 0, 1]))
 def test_the_parts_of_an_answer_agree(told, policy, past, spares):
     diagnosis = diagnose(told, RULES, policy, past=past, spares=spares)

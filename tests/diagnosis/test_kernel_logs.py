@@ -130,7 +130,7 @@ def test_the_time_since_another_start_of_the_node_dates_nothing(tmp_path):
     assert event.by == WRITTEN
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(ago_s=st.floats(0, 1e6), form=st.sampled_from(sorted({**DATED, **SINCE_START})))
 def test_an_error_of_long_before_the_trouble_breaks_no_node(ago_s, form, tmp_path_factory):
     file, now = tmp_path_factory.mktemp("kernel") / "n1.log", AT + ago_s
