@@ -65,7 +65,7 @@ def code_of(headline):
 
 
 @pytest.mark.long
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(scans())
 def test_the_same_facts_give_the_same_first_line_everywhere_and_its_exit_code(view):
     screen = io.StringIO()

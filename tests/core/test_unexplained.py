@@ -108,7 +108,7 @@ def agreeing(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("groups", ["quick", "pairs"])
-@pytest.mark.parametrize("dead", [["leaf-a1"], ["leaf-a2"], ["leaf-b"], ["core1", "core2"]])
+@pytest.mark.parametrize("dead", [["leaf-a1"], ["leaf-b"], ["core1", "core2"]])
 def test_a_dead_switch_is_never_normal_though_all_pairs_at_a_distance_cross_it(
     dead, groups, agreeing
 ):
@@ -124,7 +124,7 @@ def test_a_dead_switch_is_never_normal_though_all_pairs_at_a_distance_cross_it(
 
 def test_gpus_belong_to_the_rails_in_order_if_there_are_as_many():
     fabric = with_devices(RAILS, "interfaces")
-    rails = Rails.from_devices(fabric, [f"cuda:{i}-cuda:{i}" for i in range(4)])
+    rails = Rails.from_devices(fabric, [f"cuda:{i}-cuda:{i}" for i in range(len(fabric.rails))])
     for i, rail in enumerate(fabric.rails):
         ends = rails.rail_nics_between(fabric.nodes[:2], f"cuda:{i}-cuda:{i}")
         assert ends == rail_nics_on(*fabric.nodes[:2], rail)
