@@ -234,7 +234,7 @@ def may_pass(document: Any) -> bool:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(places(DOCUMENT)),
     HOSTILE | st.sampled_from((4, 4.0, 8, 1, "speed", "speed:a", "cpu", "1", [1.0], 1e18, 0.5)),
@@ -315,20 +315,20 @@ def test_only_the_node_with_the_stuck_process_of_a_group_is_lost():
     assert event.lost == ("n1",)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(places(DOCUMENT)), HOSTILE)
 def test_a_step_ends_and_can_be_stored_with_any_value_in_its_document(path, value):
     document = changed(DOCUMENT, path, value)
     kept(heard(document))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(REPORT)), HOSTILE)
 def test_a_step_ends_and_can_be_stored_with_any_value_in_its_report(name, value):
     kept(heard(DOCUMENT, **{name: value}))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 400))
 def test_a_step_ends_with_any_bytes_in_its_report(data, at):
     report = json.dumps(REPORT).encode()

@@ -139,7 +139,7 @@ lines = st.lists(
 
 
 @given(lines)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_measurements_of_a_table_agree_with_a_dictionary_of_lists(write, rows):
     text = io.StringIO()
     writer = csv.writer(text)

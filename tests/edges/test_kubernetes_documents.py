@@ -154,7 +154,7 @@ def one_sentence(call) -> str:
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_spoiled_document_of_kubernetes_is_one_sentence(data):
     nodes = data.draw(spoiled({"kind": "NodeList", "metadata": {}, "items": [NODE]}))
     pods = data.draw(spoiled({"kind": "PodList", "metadata": {}, "items": [POD]}))
@@ -171,7 +171,7 @@ def test_any_spoiled_document_of_kubernetes_is_one_sentence(data):
 
 
 @given(spoiled(POD), spoiled(NODE))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_pods_of_ours_and_their_nodes_are_read_likewise(pod, node):
     if isinstance(pod, dict):
         one_sentence(lambda: state_of(pod))
