@@ -66,7 +66,8 @@ def visible() -> list[int]:
     """The node's numbers of the GPUs that CUDA shows, or HIP: of what one list leaves, another may
     choose again."""
     present = range(int(os.environ.get("FAKE_GPUS", "8")))
-    reached = [gpu for gpu in present if faults().get(gpu) != "lost"]
+    planted = faults()
+    reached = [gpu for gpu in present if planted.get(gpu) != "lost"]
     if not is_amd():
         return listed_in("CUDA_VISIBLE_DEVICES", {gpu: gpu for gpu in reached})
     reached = listed_in("ROCR_VISIBLE_DEVICES", dict(enumerate(reached)))
