@@ -49,7 +49,7 @@ def shaken(job):
 
 @pytest.mark.parametrize("nodes", [4, 10, 16, 40])
 def test_about_one_healthy_node_in_a_thousand_exceeds_its_threshold(loud, nodes):
-    other = shaken(healthy(nodes=nodes, points=80_000 // nodes, seed=99)).series("cpu_use") / 100
+    other = shaken(healthy(nodes=nodes, points=40_000 // nodes, seed=99)).series("cpu_use") / 100
     windows = [other[:, start : start + 8] for start in range(0, other.shape[1] - 7, 4)]
     scores = np.concatenate([naive_scores(window) for window in windows])
     assert 0.0002 < np.mean(scores > loud.value_at(nodes)) < 0.004

@@ -191,13 +191,13 @@ def test_real_dumps_with_some_lost_name_no_innocent_rank(
     dice = random.Random(name)
     for lost in (4, 8):
         named = 0
-        for _ in range(120):
+        for _ in range(60):
             missing = dice.sample(range(16), lost)
             kept = {rank: dump for rank, dump in dumps.items() if rank not in missing}
             culprits = {*blamed(evidence_of(kept))}
             named += bool(culprits)
             assert culprits <= guilty, f"without {missing}"
-        assert named >= 40, "and yet it names whose records are there"
+        assert named >= 20, "and yet it names whose records are there"
 
 
 # --- what may be in a dump -----------------------------------------------------------------------
