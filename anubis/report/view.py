@@ -135,8 +135,14 @@ class CampaignView:
         return [f"{numbers[j]:,} {j.value.replace('-', ' ')}" for j in shown]
 
     def remedy(self, code: str) -> Remedy | None:
-        """Return what to do about a verdict with this code."""
-        return remedy_of(code, self.campaign.policy)
+        """Return what to do about a verdict with this code; thousands of verdicts share a few."""
+        if code not in self._remedies:
+            self._remedies[code] = remedy_of(code, self.campaign.policy)
+        return self._remedies[code]
+
+    @cached_property
+    def _remedies(self) -> dict[str, Remedy | None]:
+        return {}
 
     @property
     def sentence(self) -> str:
