@@ -50,9 +50,6 @@ def tried(
     """The outcome of a run, repeated if it is not as planted. Other work on the machine slows a
     host for a while, and it is blamed beside the planted one; a planted fault is there in every
     run. The end of the tests lists repeated runs.
-
-    Other work on the machine slows a host for a while, and it is blamed beside the planted one; a
-    planted fault is there in every run. The end of the tests says what was repeated.
     """
     for _ in range(tries - 1):
         if as_planted(outcome := run()):

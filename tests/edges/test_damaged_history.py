@@ -548,7 +548,7 @@ def test_a_bad_node_stays_bad_without_the_damaged_rows(near):
     assert (shown.code, shown.summary["defective"]) == (1, bad)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.lists(
         st.tuples(
