@@ -3,15 +3,17 @@ allows, and propose the rest."""
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
+from anubis.config import configs
 from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.clock import Time
 from anubis.core.errors import (
@@ -19,6 +21,7 @@ from anubis.core.errors import (
     BusyNodesError,
     CampaignTakenError,
     ConfigError,
+    OrchestratorError,
     Stopped,
     StoreError,
     StoreUnreachableError,
@@ -34,21 +37,25 @@ from anubis.core.history.events import (
     NodeAdded,
     OperatorSaid,
     Order,
+    RepairDone,
     Tick,
 )
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Standing
 from anubis.core.history.status import LONGEST_JOB_S, Job
+from anubis.core.judge.limits import remedy_of
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import (
     Cordon,
     LifeAction,
+    LongWork,
     ModedCommand,
     OwnerOrder,
     Prove,
     Release,
     Requeue,
     Stage,
+    TryRepair,
     has_shown,
     is_moot,
     subjects,
@@ -58,6 +65,7 @@ from anubis.core.keep.keeper_events import (
     Concluded,
     FleetSeen,
     LifeEvent,
+    RepairRan,
     SeenJob,
     TestRefused,
     VerdictReached,
@@ -67,7 +75,7 @@ from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, Proof, last_ends, open_incidents
 from anubis.core.keep.reasons import reason
 from anubis.core.keep.suspicions import nodes_suspected
-from anubis.core.records import Judgement, NodeVerdict
+from anubis.core.records import Judgement, NodeVerdict, Policy, Remedy
 from anubis.core.select.selection import Budget
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import enter, find, look_up, resolve, time_in
@@ -89,6 +97,7 @@ from anubis.operations.tell import Telling, note, tell_all
 from anubis.operations.tokens import order_entry
 from anubis.reach.notifiers.notifier import NotifierSettings
 from anubis.reach.orchestrators.orchestrator import Orchestrator, Refusals
+from anubis.reach.orchestrators.site_commands import run_command
 from anubis.report.keep import sentence
 from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
@@ -150,8 +159,8 @@ def keep(
 ) -> KeptFleet:
     """Take turns until nothing more is to be sent.
 
-    `drive` carries out the test of an action elsewhere, by `carry_out_test`, and returns whether it
-    is over. Without it tests run here, one after another, and the turn waits for them.
+    `drive` carries out the test or repair of an action elsewhere, by `carry_out_test`, and returns
+    whether it is over. Without it they run here, one after another, and the turn waits for them.
     """
     with caller.history() as history:
         part = enter_if_answered(history, keeping, caller)
@@ -162,7 +171,7 @@ def keep(
             keeper = _Hand(keeping, history, part, caller)
             for _ in range(MOST_TURNS):
                 keeper.take_turn()
-                if not keeper.carry_out(drive or keeper.test):
+                if not keeper.carry_out(drive or keeper.work):
                     break
         return look(part, began.now, time_in(part, caller))
 
@@ -207,11 +216,11 @@ def _telling_people(
 
 
 def carry_out_test(keeping: Keeping, id: int, caller: Caller = NO_CALLER) -> bool:
-    """Carry out the test of this action, or go on with it if its driver died. Return False if
-    nothing is to be done, or another process does it."""
+    """Carry out the test or the repair of this action, or go on with the test if its driver died.
+    Return False if nothing is to be done, or another process does it."""
     with caller.history() as history:
         part, _ = find(history, keeping.cluster, caller)
-        return _Hand(keeping, history, part, caller).test(id)
+        return _Hand(keeping, history, part, caller).work(id)
 
 
 def look(part: ClusterHistory, since: float, time: Time) -> KeptFleet:
@@ -364,7 +373,7 @@ class _Hand:
         with self._part.keeping.turn(self._own_name, time) as turn:
             self._refuse_superseded()
             self.abide(turn, at)
-            keeper, news = turn.keeper(self._policy), turn.news()
+            keeper, news = turn.keeper(self._policy, self._remedy_of), turn.news()
             for cordon in _obeyed_cordons(turn.sent_cordons(), seen):
                 keeper.was_obeyed(cordon)
             events: list[LifeEvent] = [
@@ -558,23 +567,92 @@ class _Hand:
         return any(sent)
 
     def _waits_for_a_driver(self, action: LifeAction) -> bool:
-        if not isinstance(action.command, Prove) or action.stage is Stage.PROPOSED:
+        if not isinstance(action.command, LongWork) or action.stage is Stage.PROPOSED:
             return False
-        if action.stage is Stage.SENT:
+        if action.stage is Stage.SENT and isinstance(action.command, Prove):
             campaign = self._history.campaigns.find(action.campaign)
             if campaign and (campaign.finished_at or self._is_held(campaign.id)):
                 return False
         return not self._part.keeping.is_driven(action.id)
 
-    def test(self, id: int) -> bool:
-        """Carry out or resume the test of an action; return True if anything was tried."""
+    def work(self, id: int) -> bool:
+        """Carry out the test or repair of an action, or resume the test; return True if anything
+        was tried."""
         self._refuse_superseded()
         with self._part.keeping.driving(id) as action:
-            if action is None or not isinstance(action.command, Prove):
-                return False
-            if action.stage is Stage.KEPT:
-                return self._test(action, action.command)
-            return action.stage is Stage.SENT and self._resume(action, action.command)
+            match action:
+                case LifeAction(command=Prove() as test, stage=Stage.KEPT):
+                    return self._test(action, test)
+                case LifeAction(command=Prove() as test, stage=Stage.SENT):
+                    return self._resume(action, test)
+                case LifeAction(command=TryRepair() as repair, stage=Stage.KEPT):
+                    return self._repair(action, repair)
+                case LifeAction(command=TryRepair() as repair, stage=Stage.SENT):
+                    died = "the process that ran it died: it may have been carried out"
+                    self._end_repair(action, repair, died)
+        return False
+
+    @cached_property
+    def _remedies(self) -> Policy:
+        """The policy with the remedies, as the files of this machine have it: no command comes from
+        the history."""
+        return configs.policy(self._policy.selection)
+
+    def _remedy_of(self, code: str) -> Remedy | None:
+        return remedy_of(code, self._remedies)
+
+    def _repair(self, action: LifeAction, repair: TryRepair) -> bool:
+        """Run the command once. It is never run again, as nobody knows how far it went."""
+        if not self._part.keeping.take(action, self._time().now):
+            return False
+        remedy = self._remedy_of(repair.code)
+        trouble = self._reason_against(repair, remedy)
+        if remedy and not trouble:
+            env = {"ANUBIS_NODE": repair.node, "ANUBIS_CODE": repair.code}
+            try:
+                run_command(repair.words, remedy.limit_s, env)
+            except OrchestratorError as error:
+                trouble = str(error)
+        self._end_repair(action, repair, trouble)
+        return True
+
+    def _reason_against(self, repair: TryRepair, remedy: Remedy | None) -> str:
+        """Return why the command must not run now; empty: it may."""
+        is_listed = remedy is not None and repair.step < len(remedy.commands)
+        if remedy is None or not is_listed:
+            return f"no remedy of this machine has a command for {repair.code} any more"
+        if remedy.command_line(repair.step, repair.node) != repair.words:
+            return f"the remedy for {repair.code} has another command now"
+        sent = [
+            action
+            for action in self._part.keeping.open_actions()
+            if action.stage is Stage.SENT and action.command != repair
+        ]
+        if any(
+            self._part.keeping.is_driven(action.id)
+            for action in sent
+            if isinstance(action.command, TryRepair) and action.command.node == repair.node
+        ):
+            return "another command still runs for the node"
+        if self._orchestrator is None:
+            return "the cluster has no orchestrator that keeps jobs from the node"
+        try:
+            seen = self._orchestrator.observe().nodes.get(repair.node)
+        except AnubisError as error:
+            return str(error)
+        if seen is None or not seen.is_cordoned_by_anubis:
+            return "Anubis does not keep the node from jobs any more"
+        return f"job {seen.jobs[0]} runs there" if seen.jobs else ""
+
+    def _end_repair(self, action: LifeAction, repair: TryRepair, trouble: str) -> None:
+        at = self._time().now
+        events: list[LifeEvent] = [RepairRan(at=at, node=repair.node, trouble=trouble)]
+        if not trouble:
+            repaired = RepairDone(nodes=(repair.node,), action=shlex.join(repair.words))
+            events.insert(0, EventRecord(id=f"action {action.id}", at=at, event=repaired))
+            note([event for event in events if isinstance(event, EventRecord)], self._part)
+        stage = Stage.FAILED if trouble else Stage.DONE
+        self._hear(events, action, stage, trouble)
 
     def _send(self, orders: Mapping[str, LifeAction]) -> bool:
         """Send orders, one for each node, but those that another process took."""
@@ -688,14 +766,14 @@ class _Hand:
         answer = VerdictReached(
             at=at, campaign="", began=at, verdicts=dict.fromkeys(test.owed, verdict), test=test.id
         )
-        self._hear(answer, action, Stage.DONE, verdict.reason)
+        self._hear([answer], action, Stage.DONE, verdict.reason)
 
     def _refuse(
         self, action: LifeAction, test: Prove, why: str, are_nodes_busy: bool = False
     ) -> None:
         at = self._time().now
         refused = TestRefused(at=at, test=test.id, reason=why, are_nodes_busy=are_nodes_busy)
-        self._hear(refused, action, Stage.FAILED, why)
+        self._hear([refused], action, Stage.FAILED, why)
 
     def _fail(self, action: LifeAction, why: str) -> None:
         self._caller.remark(f"action {action.id}: {why}")
@@ -706,14 +784,17 @@ class _Hand:
             if self._keeping.notifier:
                 self._part.messages.post(list(messages_of([failed], ())))
 
-    def _hear(self, event: LifeEvent, action: LifeAction, stage: Stage, note: str) -> None:
-        time = self._time()
+    def _hear(
+        self, events: Sequence[LifeEvent], action: LifeAction, stage: Stage, note: str
+    ) -> None:
+        time, at = self._time(), events[-1].at
+        event_records = tuple(event for event in events if isinstance(event, EventRecord))
         with self._part.keeping.turn(self._own_name, time) as turn:
-            self.abide(turn, event.at)
-            keeper = turn.keeper(self._policy)
-            turn.keep(keeper.handle(event), event.at)
-            turn.follow(action, stage, event.at, note)
-            turn.end(keeper, News(event_records=(), conclusions=()), time.now)
+            self.abide(turn, at)
+            keeper = turn.keeper(self._policy, self._remedy_of)
+            turn.keep(keeper.handle(*events), at)
+            turn.follow(action, stage, at, note)
+            turn.end(keeper, News(event_records=event_records, conclusions=()), time.now)
             self._keeping.post(turn)
 
     def _terms(self, proof: Proof) -> Terms:

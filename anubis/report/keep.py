@@ -27,11 +27,13 @@ from anubis.core.keep.commands import (
     Requeue,
     Stage,
     Swap,
+    TryRepair,
     subjects,
 )
 from anubis.core.keep.life import Life, Proof, State
 from anubis.core.keep.periodic_tasks import PeriodicTaskEnd, PeriodicTaskRecord, PeriodicTaskState
 from anubis.core.keep.suspicions import nodes_suspected
+from anubis.core.text import escape_line
 from anubis.report.json import json_line, may_be_absent
 from anubis.report.maintenance import sentence as sentence_of_window
 from anubis.report.screen_tables import add_row, table
@@ -141,6 +143,8 @@ def sentence(command: LifeCommand) -> str:
             return f"give {node} back to jobs"
         case Requeue(node=node, job=job):
             return f"put job {job} back into the queue, without {node}"
+        case TryRepair(node=node, code=code, words=words):
+            return f"repair {node} ({code}): {escape_line(shlex.join(words))}"
         case Prove(proof=proof, owed=owed):
             return f"test {compress(list(owed))}: {PROOFS.get(proof) or _aim(command)}"
         case Swap(node=node, spare=spare):
@@ -191,7 +195,8 @@ class ActionLine:
     at: float
     """When it was asked for, in seconds since the epoch."""
     action: str
-    """cordon, release, prove, swap, open-ticket, close-ticket, end-suspicion or notify."""
+    """cordon, release, requeue, repair, prove, swap, open-ticket, close-ticket, end-suspicion,
+    periodic-task or notify."""
     subjects: Sequence[str]
     """The nodes that it is about, or the scope of a breaker."""
     stage: str

@@ -46,6 +46,7 @@ from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, State
 from anubis.core.keep.messages import KeeperMessage
 from anubis.core.keep.suspicions import KeptSuspicion, kept_suspicions
+from anubis.core.records import Remedy
 from anubis.store import codec, messages
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
@@ -247,7 +248,9 @@ class Turn:
         self.changed: list[LifeAction] = []  # that were added, approved or failed in this turn
         self.left: tuple[tuple[float | None, ...], list[Life]] | None = None  # when it has ended
 
-    def keeper(self, policy: KeepingPolicy) -> Keeper:
+    def keeper(
+        self, policy: KeepingPolicy, remedy_of: Callable[[str], Remedy | None] = lambda code: None
+    ) -> Keeper:
         """Return the keeper as the last turn left it."""
         time = self._time
         dating = Dating(now=time.now, before=time.before) if time else ANY_TIME
@@ -255,9 +258,11 @@ class Turn:
         self._before = {node: life for node, life in lives.items() if node not in self._damaged}
         row = _keeper_row(self._connection, self._cluster)
         if row is None:
-            return Keeper(policy, dating=dating)
+            return Keeper(policy, dating=dating, remedy_of=remedy_of)
         seen_at = float("-inf") if row.seen_at is None else row.seen_at
-        return Keeper(policy, lives.values(), row.breakers, seen_at, row.turned_at, dating)
+        return Keeper(
+            policy, lives.values(), row.breakers, seen_at, row.turned_at, dating, remedy_of
+        )
 
     def news(self) -> News:
         """Return the news. An event record dated later than now, and what followed from it, are

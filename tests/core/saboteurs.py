@@ -48,6 +48,7 @@ from anubis.core.keep.commands import (
     Requeue,
     Stage,
     Swap,
+    TryRepair,
 )
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeper_events import (
@@ -55,6 +56,7 @@ from anubis.core.keep.keeper_events import (
     Concluded,
     Dating,
     FleetSeen,
+    RepairRan,
     SeenNode,
     TestRefused,
     VerdictReached,
@@ -63,7 +65,7 @@ from anubis.core.keep.keeper_events import (
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, Proof, State, last_ends, open_incidents
 from anubis.core.keep.reasons import HELD, NO_DEFECT, SPARE, SUSPECTED, is_ours, reason
-from anubis.core.records import Judgement
+from anubis.core.records import Judgement, Remedy
 
 NODES = {**{f"n{i}": "h100" for i in range(8)}, **{f"m{i}": "a100" for i in range(4)}}
 JOBS = ("7", "8")
@@ -92,14 +94,21 @@ VERDICTS = {
 
 ACTING = KeepingPolicy(
     cordon=Mode.ACT, release=Mode.ACT, test=Mode.ACT, swap=Mode.ACT, ticket=Mode.ACT,
-    requeue=Mode.ACT,
+    requeue=Mode.ACT, repair=Mode.ACT,
     out_of_fleet=0.5, out_of_sku=0.5, out_of_job=1.0, tested_at_once=1.0,
 )  # fmt: skip
 SPARING = replace(ACTING, spares={"h100": 2, "a100": 1}, hold_from=0.5)
 TIGHT = replace(SPARING, out_of_fleet=0.1, out_of_sku=0.2)
-PROPOSING = KeepingPolicy(out_of_job=1.0, spares={"h100": 1}, requeue=Mode.PROPOSE)
+PROPOSING = KeepingPolicy(
+    out_of_job=1.0, spares={"h100": 1}, requeue=Mode.PROPOSE, repair=Mode.PROPOSE
+)
+REMEDY = Remedy(codes=("*",), action="", commands=(("reset", "{node}"), ("cycle", "{node}")))
 OF_JOBS = replace(SPARING, out_of_fleet=1.0, out_of_sku=1.0, out_of_job=0.25)
 POLICIES = (ACTING, SPARING, TIGHT, PROPOSING, OF_JOBS)
+
+
+def keeper_of(policy, *kept):
+    return Keeper(policy, *kept, remedy_of=lambda code: REMEDY)
 
 
 class Book:
@@ -126,6 +135,8 @@ class Book:
         self.cordoned = set()  # by their owner in our name, ever
         self.suspected = set()  # nodes that were, ever
         self.put_back = defaultdict(set)  # jobs that were, by the node for which, while they go on
+        self.repairing = {}  # nodes on which a command runs: since when
+        self.repairs = defaultdict(list)  # commands that were run: at, for which code, which
         self.accepted = dict.fromkeys(SCOPES, 0)
         self.out_at_close = {}  # before what was told later: at, scope
         self.waiting = set()  # scopes of which a person was asked
@@ -143,6 +154,8 @@ class Book:
                     self._judge(node, verdict, event)
             case FleetSeen() if event.at >= self.seen_at:
                 self._see(event)
+            case RepairRan(node=node):
+                self.repairing.pop(node, None)
             case Waited() if event.at > self.waited_at:
                 self._turn(event)
         self.surely_out = {node for node in self.surely_out if self.is_bad(node)}
@@ -362,21 +375,41 @@ class Book:
                 assert not self.is_a_person_s(node)
                 assert job not in self.put_back[node], f"job {job} is put back twice"
                 self.put_back[node].add(job)
+            case TryRepair(node=node, code=code, step=step, mode=mode):
+                self._check_free(node, now)
+                assert self.may_be_out(node), f"{node} is repaired for nothing"
+                assert self.ordered.get(node, ("",))[0] not in ("", *NO_DEFECT), "it is not out"
+                assert node in self.cordoned
+                before = [one for one in self.repairs[node] if now - one[0] < 7 * DAY_S]
+                assert (code, step) not in [one[1:] for one in before], "it was tried"
+                assert len(before) < self.policy.repairs
+                if mode is Mode.ACT:
+                    self.repairs[node].append((now, code, step))
+                    self.repairing[node] = now
+                    at_once = [n for n in self.repairing if self._is_repaired(n, now)]
+                    assert len(at_once) <= self.policy.repaired_at_once
             case Swap(spare=spare):
                 assert self.may_serve(spare), f"{spare} takes a place"
                 assert not self.is_a_person_s(spare)
                 assert spare not in self.maintained
             case Prove(owed=owed):
                 for node in owed:
-                    work = self.work.get(node)
-                    assert not (work and work[1]), f"{node} is at work"
-                    assert node not in self.held
-                    assert node not in self.maintained
-                    assert not self.is_a_person_s(node)
+                    self._check_free(node, now)
                     assert not self.incidents.get(node)
             case Notify(subject=subject, sentence=sentence) if "closes the breaker" in sentence:
                 self.waiting.add(subject)
                 self.may_wait.add(subject)
+
+    def _is_repaired(self, node, now):
+        return now - self.repairing.get(node, -math.inf) <= self.policy.answered_s
+
+    def _check_free(self, node, now):
+        work = self.work.get(node)
+        assert not (work and work[1]), f"{node} is at work"
+        assert node not in self.held
+        assert node not in self.maintained
+        assert not self._is_repaired(node, now)
+        assert not self.is_a_person_s(node)
 
     def _check_share(self, node, waiting_before):
         for scope in self.scopes(node, surely=True):
@@ -428,6 +461,8 @@ def redated(known, date):
             return replace(known, at=date(at), began=date(began))
         case EventRecord(at=at) | FleetSeen(at=at) | Waited(at=at) | TestRefused(at=at):
             return replace(known, at=date(at))
+        case RepairRan(at=at):
+            return replace(known, at=date(at))
     return known
 
 
@@ -464,6 +499,7 @@ class World:
     told: list = field(default_factory=list)
     unheard: list = field(default_factory=list)  # until the next turn
     tests: dict = field(default_factory=dict)
+    repairs: list = field(default_factory=list)  # nodes on which a command runs
     ended: set = field(default_factory=set)
     actions: list = field(default_factory=list)
     incidents: dict = field(default_factory=dict)  # by node and category: its start and end, by a
@@ -471,7 +507,7 @@ class World:
 
     def __post_init__(self):
         self.shown = {node: SeenNode(sku=sku) for node, sku in NODES.items()}
-        self.keeper = Keeper(self.policy, [Life(node=n, sku=sku) for n, sku in NODES.items()])
+        self.keeper = keeper_of(self.policy, [Life(node=n, sku=sku) for n, sku in NODES.items()])
         self.book = Book(self.policy)
         self.do_restart()
 
@@ -525,6 +561,8 @@ class World:
             return
         if isinstance(command, Prove):
             self.tests[command.id] = command
+        if isinstance(command, TryRepair):
+            self.repairs.append(command.node)
         if isinstance(command, Cordon | Release) and self.obeys:
             seen = self.shown.get(command.node)
             if seen and not (seen.cordon and not seen.is_cordoned_by_anubis):
@@ -654,7 +692,7 @@ class World:
         dated = Dating(now=self.now, before=min(time.before, self.now))
         dating = dated if self.is_dated else ANY_TIME
         kept = keeper.lives.values(), keeper.breakers
-        self.keeper = Keeper(self.policy, *kept, *times, dating)
+        self.keeper = keeper_of(self.policy, *kept, *times, dating)
 
     def _believe(self, keeper, time):
         """It went evenly for long enough, and becomes the clock that was right all the time."""
@@ -667,7 +705,7 @@ class World:
         self.told, self.unheard = redated(self.told, date), redated(self.unheard, date)
         self.base, self.ahead, self.is_long = self.base + self.ahead, 0.0, False
         kept = keeper.lives.values(), keeper.breakers, keeper.seen_at, keeper.waited_at
-        return Keeper(self.policy, *kept, dating)
+        return keeper_of(self.policy, *kept, dating)
 
     def do_jump(self, seconds, is_long):
         """Let the clock jump, and jump back the next time. In between it is read once."""
@@ -691,6 +729,13 @@ class World:
     def do_answer(self, which):
         if self.tests:
             self.answer(self.tests.popitem()[1], which)
+
+    def do_repaired(self, trouble):
+        if self.repairs:
+            node = self.repairs.pop()
+            done = EventRecord(id="", at=self.wall, event=RepairDone(nodes=(node,)))
+            ended = RepairRan(at=self.wall, node=node, trouble=trouble)
+            self.hear(*([] if trouble else [done]), ended)
 
     def do_refuse(self):
         if self.tests:
@@ -753,6 +798,8 @@ class World:
             for command in self.turn():
                 if isinstance(command, Prove) and self.tests.pop(command.id, None):
                     self.answer(command, "healthy")
+                while self.repairs:
+                    self.do_repaired("")
         assert self.ended == {f"s{i + 1}" for i in range(self.suspicions)}
         if self.policy is ACTING:
             for node, seen in self.shown.items():
@@ -784,9 +831,9 @@ def moves_of(seed, length=70):
 
 WEIGHTS = {
     "turn": 14, "blind_turn": 3, "quiet": 3, "look": 6, "lie": 3, "deaf": 2, "restart": 3,
-    "again": 6, "answer": 10, "refuse": 2, "verdict": 10, "suspect": 3, "event": 22, "alert": 6,
-    "resolve": 6, "forget": 1, "person": 3, "hold": 2, "maintain": 1, "jump": 1, "close": 5,
-    "work": 4, "break": 1, "mend": 1, "wait": 1,
+    "again": 6, "answer": 10, "refuse": 2, "repaired": 5, "verdict": 10, "suspect": 3, "event": 22,
+    "alert": 6, "resolve": 6, "forget": 1, "person": 3, "hold": 2, "maintain": 1, "jump": 1,
+    "close": 5, "work": 4, "break": 1, "mend": 1, "wait": 1,
 }  # fmt: skip
 # many nodes of a job go bad and are well again, and a person accepts it each time
 OF_ONE_JOB = {"turn": 8, "job": 1, "break": 6, "mend": 4, "closed": 6, "verdict": 0.2}
@@ -808,6 +855,8 @@ def _move(kind, chance):
             return kind, chance.randrange(10**6)
         case "answer":
             return kind, chance.choice(["healthy", "healthy", which])
+        case "repaired":
+            return kind, chance.choice(["", "", "no answer within 600 s"])
         case "verdict":
             return kind, nodes, which, ago, chance.uniform(0, LATEST_S), soon
         case "suspect":

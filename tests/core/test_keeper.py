@@ -39,6 +39,7 @@ from anubis.core.keep.commands import (
     Release,
     Requeue,
     Swap,
+    TryRepair,
     has_shown,
     is_moot,
 )
@@ -46,6 +47,7 @@ from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeper_events import (
     Concluded,
     FleetSeen,
+    RepairRan,
     SeenNode,
     TestRefused,
     VerdictReached,
@@ -55,7 +57,7 @@ from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, OpenIncident, Proof, State
 from anubis.core.keep.lives import next_in_line, reserve_of
 from anubis.core.keep.reasons import is_ours, reason
-from anubis.core.records import Judgement
+from anubis.core.records import Judgement, Remedy
 from tests.core.saboteurs import (
     ACTING,
     CHECKED,
@@ -69,6 +71,11 @@ from tests.core.saboteurs import (
 
 UNKNOWN = Concluded(judgement=Judgement.UNKNOWN, reason="no partner", owes=True)
 LIVES = 120
+ORDERING = replace(ACTING, repair=None)
+CYCLE = Remedy(
+    codes=("xid-79",), action="", commands=(("reset", "{node}"), ("cycle", "--node={node}"))
+)
+SWAPPED = Remedy(codes=("GEMM.*",), action="", commands=(("replace", "{node}"),))
 
 
 def noticed(at, event):
@@ -83,10 +90,11 @@ def suspected(at, id, node):
 class Cluster:
     """An orchestrator that obeys, unless a saboteur has its way; and a keeper beside it."""
 
-    def __init__(self, nodes=8, policy=ACTING):
+    def __init__(self, nodes=8, policy=ORDERING):
         names = [f"n{i}" for i in range(nodes)]
         self.shown = {node: SeenNode(sku="h100") for node in names}
-        self.keeper = Keeper(policy, [Life(node=node, sku="h100") for node in names])
+        lives = [Life(node=node, sku="h100") for node in names]
+        self.keeper = Keeper(policy, lives, remedy_of={"xid-79": CYCLE, "GEMM.TFLOPS": SWAPPED}.get)
         self.now = 0.0
         self.commands = []
         self.obeys = True
@@ -205,6 +213,78 @@ def test_a_job_goes_on_if_a_breaker_keeps_its_node_in_service():
     cluster.look()
     cluster.conclude(DEFECTIVE, "n1")
     assert requeued(cluster.hear(noticed(cluster.later(), XID))) == []
+
+
+# --- repairs by commands of the site ----------------------------------------------------------
+
+
+def repairs(commands):
+    return [(c.node, *c.words) for c in commands if isinstance(c, TryRepair)]
+
+
+def ran(cluster, node="n0", trouble=""):
+    at = cluster.later(10)
+    done = [] if trouble else [noticed(at, RepairDone(nodes=(node,)))]
+    return cluster.keeper.handle(*done, RepairRan(at=at, node=node, trouble=trouble))
+
+
+def test_a_node_that_is_out_and_empty_is_repaired_by_the_remedy_and_tested_before_the_next():
+    cluster = Cluster(policy=replace(ACTING, repair=Mode.ACT))
+    cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=("7",))
+    cluster.look()
+    cluster.hear(noticed(cluster.later(), XID))
+    cluster.look()
+    assert repairs(cluster.tick()) == [], "a job runs there"
+    cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=())
+    cluster.look()
+    commands = cluster.tick()
+    assert repairs(commands) == [("n0", "reset", "n0")]
+    assert cluster.state() is State.REPAIRING
+    assert not any(isinstance(c, Prove | TryRepair) for c in [*commands, *cluster.tick()][1:])
+    ran(cluster)
+    test = only(cluster.tick(), Prove)
+    assert test.proof is Proof.FULL
+    cluster.answer(test)
+    cluster.look()
+    assert cluster.state() is State.IN_SERVICE
+
+
+def test_a_node_that_no_command_repairs_waits_for_a_person_untested():
+    cluster = Cluster(policy=replace(ACTING, repair=Mode.ACT))
+    cluster.hear(noticed(cluster.later(), XID))
+    cluster.look()
+    assert repairs(cluster.tick()) == [("n0", "reset", "n0")]
+    assert only(ran(cluster, trouble="exit 3"), Notify).sentence == "its repair failed: exit 3"
+    assert repairs(cluster.tick()) == [("n0", "cycle", "--node=n0")]
+    ran(cluster)
+    cluster.answer(only(cluster.tick(), Prove), DEFECTIVE)
+    cluster.look()
+    assert repairs(cluster.tick()) == [("n0", "replace", "n0")], "the defect has its own remedy"
+    ran(cluster)
+    told = cluster.answer(only(cluster.tick(), Prove), DEFECTIVE)
+    sentence = "3 commands did not repair it (GEMM.TFLOPS): it waits for a person"
+    assert only(told, Notify).sentence == sentence
+    later = [*cluster.tick(), *cluster.look(), *cluster.tick()]
+    assert not any(isinstance(c, Prove | TryRepair) for c in later)
+    assert cluster.state() is State.OUT
+    cluster.later(7 * 86400)
+    assert repairs(cluster.tick()) == [("n0", "replace", "n0")], "a week later it may be worth it"
+
+
+def test_no_more_nodes_are_repaired_at_once_than_the_policy_says_and_none_without_it():
+    for policy, expected in (
+        (replace(ACTING, repair=None), 0),
+        (replace(ACTING, repair=Mode.ACT, repaired_at_once=2), 2),
+        (replace(ACTING, repair=Mode.PROPOSE, repaired_at_once=2), 4),
+    ):
+        cluster = Cluster(policy=policy)
+        all_of_them = IncidentReported(nodes=("n0", "n1", "n2", "n3"), category="xid-79")
+        cluster.hear(noticed(cluster.later(), all_of_them))
+        cluster.look()
+        commands = cluster.tick()
+        assert len(repairs(commands)) == expected
+        for command in filter(lambda c: isinstance(c, TryRepair), commands):
+            assert is_moot(command, cluster.keeper.lives) is (policy.repair is Mode.ACT)
 
 
 def test_a_strongly_suspected_node_is_kept_from_new_jobs_until_it_is_tested_within_the_shares():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import contextmanager
 from copy import copy
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+import yaml
 
 from anubis.cli import keep as verbs
 from anubis.config import catalog, configs
@@ -42,7 +44,7 @@ from anubis.core.history.events import (
     SuspicionRaised,
 )
 from anubis.core.keep.breaker import Breaker
-from anubis.core.keep.commands import Cordon, LifeAction, Mode, Requeue, Stage
+from anubis.core.keep.commands import Cordon, LifeAction, Mode, Notify, Requeue, Stage, TryRepair
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Owed, State
@@ -655,6 +657,80 @@ def test_a_job_that_may_not_be_put_back_goes_on_and_the_refusal_is_shown(busy):
     assert put_back(fleet) == [(Stage.FAILED, "job 7 may not be requeued")] * 2
     assert put_back(site.keep(**ACT, requeue=Mode.ACT)) == []
     assert "7" in site.owner.jobs
+
+
+def repair_by(site, script):
+    """A policy whose remedy for every code is this script; it writes down for which node it ran."""
+    log, program = site.home / "ran", site.home / "repair"
+    program.write_text(f"#!/bin/sh\necho $ANUBIS_CODE $1 >> {log}\n{script}\n")
+    program.chmod(0o755)
+    folder = site.home / "configs" / "policies"
+    (folder / "remedies").mkdir(parents=True, exist_ok=True)
+    remedy = {"codes": ["*"], "action": "reset", "commands": [[str(program), "{node}"]]}
+    (folder / "remedies" / "site.yaml").write_text(yaml.safe_dump({"remedies": [remedy]}))
+    (folder / "site.yaml").write_text("remedies: [default, site]\n")
+    return {**ACT, "repair": Mode.ACT, "selection": "site"}, log
+
+
+def repairs(fleet):
+    return [(a.stage, a.note) for a in fleet.actions if isinstance(a.command, TryRepair)]
+
+
+def test_a_command_of_the_site_repairs_a_node_once_and_a_test_proves_it(site):
+    policy, log = repair_by(site, "exit 0")
+    site.mend()
+    fleet = site.keep(**policy)
+    assert repairs(fleet) == [(Stage.DONE, "")]
+    assert states(site.keep(**policy))[site.bad] is State.IN_SERVICE
+    (line,) = log.read_text().splitlines()
+    assert re.fullmatch(rf"FLOW\.\S+ {site.bad}", line)
+    with History.open(site.history) as history:
+        (repair,) = history.only().repairs.all()
+    assert (repair.node, repair.action) == (site.bad, f"{site.home}/repair {site.bad}")
+
+
+def test_a_command_that_fails_leaves_its_node_out_and_is_not_run_again(site):
+    policy, log = repair_by(site, "echo no such GPU >&2; exit 3")
+    fleet = site.keep(**policy)
+    ((stage, note),) = repairs(fleet)
+    assert stage is Stage.FAILED
+    assert note.endswith("no such GPU")
+    told = [a.command.sentence for a in fleet.actions if isinstance(a.command, Notify)]
+    assert told[0].endswith("no such GPU")
+    assert told[1].endswith("it waits for a person")
+    assert states(site.keep(**policy))[site.bad] is State.OUT
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_an_approved_repair_runs_only_as_it_was_proposed(site):
+    policy, log = repair_by(site, "exit 0")
+    policy["repair"] = Mode.PROPOSE
+    site.keep(**policy)
+    (action,) = [a for a in site.keep(**policy).actions if isinstance(a.command, TryRepair)]
+    file = site.home / "configs/policies/remedies/site.yaml"
+    file.write_text(file.read_text().replace("'{node}'", "--force\n    - '{node}'"))
+    fleet = approve(site.keeping(**policy), [action.id], site.caller)
+    ((stage, note),) = [r for r in repairs(fleet) if r[0] is not Stage.PROPOSED]
+    assert stage is Stage.FAILED
+    assert note.endswith("has another command now")
+    assert not log.exists()
+
+
+def test_a_repair_whose_process_died_is_reported_and_not_run_again(site, monkeypatch):
+    policy, log = repair_by(site, "exit 0")
+    with monkeypatch.context() as patch:
+        patch.setattr("anubis.operations.keep.run_command", _die)
+        with pytest.raises(KeyboardInterrupt):
+            site.keep(**policy)
+    fleet = site.keep(**policy)
+    died = "the process that ran it died: it may have been carried out"
+    assert repairs(fleet) == [(Stage.FAILED, died)]
+    assert states(fleet)[site.bad] is State.OUT
+    assert not log.exists()
+
+
+def _die(*_):
+    raise KeyboardInterrupt
 
 
 def test_an_order_that_fails_is_reported_and_given_again(site):

@@ -8,6 +8,7 @@ the action of a limit, else the table of the policy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import product
 
@@ -72,7 +73,7 @@ def remedy_of(code: str, policy: Policy) -> Remedy | None:
     action = _action_of_limit(code, policy)
     if not action:
         return by_table
-    return Remedy(codes=(code,), action=action, evidence=by_table.evidence if by_table else "")
+    return replace(by_table or Remedy(codes=(), action=""), codes=(code,), action=action)
 
 
 def _fits(code: str, remedy: Remedy) -> bool:

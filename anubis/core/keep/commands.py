@@ -60,6 +60,17 @@ class Requeue(_OfMode):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TryRepair(_OfMode):
+    """Run a command of the site that may repair the node, and answer with `RepairRan`."""
+
+    kind: ClassVar[str] = "repair"
+    node: str
+    code: str  # what it is the remedy for
+    step: int  # which command of the remedy
+    words: tuple[str, ...]  # the command, as a person approves it
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prove(_OfMode):
     """Measure what these nodes have to prove, and answer with `VerdictReached` or `TestRefused`."""
 
@@ -136,9 +147,20 @@ class Notify:
     sentence: str
 
 
-ModedCommand = Cordon | Release | Requeue | Prove | Swap | OpenTicket | CloseTicket | DoPeriodicTask
+ModedCommand = (
+    Cordon
+    | Release
+    | Requeue
+    | TryRepair
+    | Prove
+    | Swap
+    | OpenTicket
+    | CloseTicket
+    | DoPeriodicTask
+)
 LifeCommand = ModedCommand | EndSuspicion | Notify
 OwnerOrder = Cordon | Release | Requeue  # what the owner of the nodes is asked to do
+LongWork = Prove | TryRepair  # one process carries it out, while turns go on
 COMMANDS: dict[str, type[LifeCommand]] = {kind.kind: kind for kind in get_args(LifeCommand)}
 
 
@@ -167,17 +189,18 @@ class LifeAction:
 
 
 def first_stage(command: LifeCommand) -> Stage:
-    """Stage of a new command. Only orders, tests and periodic work have an effect outside the
-    history."""
+    """Stage of a new command. Only orders, tests, repairs and periodic work have an effect outside
+    the history."""
     if isinstance(command, ModedCommand) and command.mode is Mode.PROPOSE:
         return Stage.PROPOSED
-    return Stage.KEPT if isinstance(command, OwnerOrder | Prove | DoPeriodicTask) else Stage.DONE
+    has_effect = isinstance(command, OwnerOrder | LongWork | DoPeriodicTask)
+    return Stage.KEPT if has_effect else Stage.DONE
 
 
 def subjects(command: LifeCommand) -> tuple[str, ...]:
     """Nodes that a command is about, or the scope of a breaker, or the periodic work."""
     match command:
-        case Cordon() | Release() | Requeue() | Swap() | OpenTicket() | CloseTicket():
+        case Cordon() | Release() | Requeue() | TryRepair() | Swap() | OpenTicket() | CloseTicket():
             return (command.node,)
         case EndSuspicion(node=node):
             return (node,)
@@ -216,6 +239,8 @@ def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
             return not lives[node].cordon
         case Requeue(node=node, job=job):
             return job not in lives[node].jobs or not lives[node].must_be_out
+        case TryRepair(node=node, code=code):
+            return lives[node].repair is not None or lives[node].cause != code
         case Prove():
             return not any(lives[node].owed for node in command.owed)
     return False

@@ -49,6 +49,7 @@ from anubis.core.keep.commands import (
     Release,
     Requeue,
     Swap,
+    TryRepair,
 )
 from anubis.core.keep.keeper_events import (
     ANY_TIME,
@@ -56,18 +57,20 @@ from anubis.core.keep.keeper_events import (
     Dating,
     FleetSeen,
     LifeEvent,
+    RepairRan,
     SeenNode,
     TestRefused,
     VerdictReached,
     Waited,
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy, allowed_count
-from anubis.core.keep.life import AFTER_JOBS, DefectFound, Life, OpenTest, Owed, Proof
+from anubis.core.keep.life import AFTER_JOBS, Attempt, DefectFound, Life, OpenTest, Owed, Proof
 from anubis.core.keep.lives import Lives, next_in_line, reserve_of
 from anubis.core.keep.reasons import SPARE, SUSPECTED, UNPROVEN
 from anubis.core.keep.suspicions import owed_for
-from anubis.core.records import Judgement
+from anubis.core.records import Judgement, Remedy
 
+REPAIRS_S = 7 * DAY_S  # in which repairs of a node are counted
 NOT_PROVEN = "new, not yet proven"
 UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
 URGENCY = (
@@ -95,8 +98,11 @@ class Keeper:
         seen_at: float = float("-inf"),
         waited_at: float = float("-inf"),
         dating: Dating = ANY_TIME,
+        remedy_of: Callable[[str], Remedy | None] = lambda code: None,
     ) -> None:
+        """`remedy_of` a code: for repairs by commands."""
         self._policy = policy
+        self._remedy_of = remedy_of
         self._dating = dating
         self.lives = Lives(map(dating.heal, lives))
         self.breakers = dict(breakers or {})
@@ -144,6 +150,8 @@ class Keeper:
             case TestRefused():
                 for node in sorted(self.lives.nodes_under_test(event.test)):
                     yield node, self._learn(node, self._refuse, event)
+            case RepairRan(node=node) if node in self.lives and self.lives[node].repair:
+                yield node, self._learn(node, self._end_repair, event)
             case FleetSeen() if event.at >= self.seen_at:
                 yield from self._all(self._show(event))
             case Waited() if event.at > self.waited_at:
@@ -254,6 +262,8 @@ class Keeper:
         if life.trial and event.at - life.trial.at > self._policy.answered_s:
             life = replace(life, trial=None)
             life, commands = self._count_failed_try(life, event.at, UNANSWERED.reason)
+        if life.repair and event.at - life.repair.at > self._policy.answered_s:
+            life = replace(life, repair=None)
         too_old = {
             owed
             for owed in life.owed
@@ -313,11 +323,15 @@ class Keeper:
                 )
             )
         defect = DefectFound(
-            code=verdict.code, reason=verdict.reason, campaign=event.campaign, at=event.at
+            code=verdict.code,
+            reason=verdict.reason,
+            campaign=event.campaign,
+            at=event.at,
+            measured_at=event.began,
         )
         owed = tuple(o for o in life.owed if o.debt is not Debt.SUSPICION)
         life = replace(life, defect=defect, ticket=ticket, owed=owed, judged_at=event.at, tried=0)
-        return life, commands
+        return life, [*commands, *self._report_vain_repairs(life, event.at)]
 
     def _clear(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         before = life.owed
@@ -373,6 +387,65 @@ class Keeper:
         life = replace(life, refused=life.refused + 1)
         return life, [Notify(subject=life.node, sentence=event.reason)]
 
+    # --- repairs by commands of the site -------------------------------------------------
+
+    def _repairs(self, at: float) -> Iterator[LifeCommand]:
+        """Repairs that may begin now. A node has one of each remedy's commands at a time."""
+        if self._policy.repair is None:
+            return
+        places = self._policy.repaired_at_once
+        places -= sum(life.repair is not None for life in self.lives.values())
+        waiting = (life for life in self.lives.values() if self._may_be_repaired(life))
+        for life in sorted(waiting, key=attrgetter("node")):
+            repair = self._next_repair(life, at)
+            if repair is None or (repair.mode is Mode.ACT and places <= 0):
+                continue
+            if repair.mode is Mode.ACT:
+                places -= 1
+                self._begin_repair(repair, at)
+            yield repair
+
+    def _may_be_repaired(self, life: Life) -> bool:
+        """Return whether the node is out, empty, and kept from jobs by Anubis."""
+        is_empty = life.is_there and life.is_idle and life.node not in self._unreachable
+        is_ours = life.has_been_cordoned and life.cordoned_by_anubis
+        return is_empty and is_ours and life.is_taken_out and life.is_out_as(life.out_code)
+
+    def _next_repair(self, life: Life, at: float) -> TryRepair | None:
+        """The next command of the remedy; None if there is none, or no more may be run."""
+        mode, remedy = self._policy.repair, self._remedy_of(life.cause) if life.cause else None
+        recent = life.attempts_since(at - REPAIRS_S)
+        step = 1 + max((a.step for a in recent if a.code == life.cause), default=-1)
+        if mode is None or remedy is None or len(recent) >= self._policy.repairs:
+            return None
+        if step >= len(remedy.commands):
+            return None
+        words = remedy.command_line(step, life.node)
+        return TryRepair(mode=mode, node=life.node, code=life.cause, step=step, words=words)
+
+    def _begin_repair(self, repair: TryRepair, at: float) -> None:
+        attempt = Attempt(code=repair.code, step=repair.step, at=at)
+        recent = self.lives[repair.node].attempts_since(at - REPAIRS_S)
+        self._set(repair.node, repair=attempt, attempts=(*recent, attempt))
+
+    def _end_repair(self, life: Life, event: RepairRan) -> Learnt:
+        life = replace(life, repair=None)
+        if not event.trouble:
+            return life, []
+        failed = Notify(subject=life.node, sentence=f"its repair failed: {event.trouble}")
+        return life, [failed, *self._report_vain_repairs(life, event.at)]
+
+    def _report_vain_repairs(self, life: Life, at: float) -> list[LifeCommand]:
+        """A report if repairs were tried, the node still has a defect, and no more are tried."""
+        tried = life.attempts_since(at - REPAIRS_S)
+        if not tried or self._next_repair(life, at):
+            return []
+        words = "1 command" if len(tried) == 1 else f"{len(tried)} commands"
+        sentence = (
+            f"{words} did not repair it ({life.cause or life.out_code}): it waits for a person"
+        )
+        return [Notify(subject=life.node, sentence=sentence)]
+
     # --- approvals by a person -----------------------------------------------------------
 
     def approve(self, command: ModedCommand, at: float) -> tuple[ModedCommand, list[LifeCommand]]:
@@ -382,6 +455,8 @@ class Keeper:
         match approved:
             case Prove():
                 self.begin(approved, at)
+            case TryRepair():
+                self._begin_repair(approved, at)
             case Cordon(node=node, code=code):
                 self._set(node, out_code=code, sent_at=at)
             case Swap(spare=spare):
@@ -402,7 +477,7 @@ class Keeper:
         for scope in gone:
             del self.breakers[scope]
         commands = [*self._fill_reserve(event), *self._keep_new_out(event.at)]
-        return [*commands, *self._tests(event.at)]
+        return [*commands, *self._repairs(event.at), *self._tests(event.at)]
 
     def _is_over(self, scope: str) -> bool:
         """Return whether the scope is gone: the breaker of a job ends with the job."""
@@ -456,8 +531,7 @@ class Keeper:
             and not life.is_cordoned_by_others
         )
         is_asked_for = bool(life.owed) and not life.is_in_repair and not life.incidents
-        awaits_repair = life.defect is not None and not life.owes(Debt.REPAIR)
-        return is_free and is_asked_for and rested and not awaits_repair
+        return is_free and is_asked_for and rested and not life.awaits_repair
 
     # --- in and out of service -------------------------------------------------------------
 

@@ -67,6 +67,14 @@ class TestRefused(_Timed):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RepairRan(_Timed):
+    """The command of a repair ended. `RepairDone` reports that it did its work."""
+
+    node: str
+    trouble: str = ""  # why it did not
+
+
+@dataclass(frozen=True, kw_only=True)
 class SeenNode:
     """A node as its orchestrator shows it."""
 
@@ -132,7 +140,7 @@ class Waited(_Timed):
     maintained: Mapping[str, Window] = field(default_factory=dict)  # nodes under maintenance
 
 
-LifeEvent = EventRecord | VerdictReached | TestRefused | FleetSeen | Waited
+LifeEvent = EventRecord | VerdictReached | TestRefused | RepairRan | FleetSeen | Waited
 
 
 R = TypeVar("R")

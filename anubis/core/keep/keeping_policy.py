@@ -84,6 +84,9 @@ class KeepingPolicy:
     requeue: Mode | None = None
     """The same for putting a job back into the queue if a node of it is taken out. Without it,
     jobs go on, as far as they can."""
+    repair: Mode | None = None
+    """The same for running the commands of a site that repair a node which is out (`commands` of a
+    remedy), and testing it afterwards. Without it, none is run."""
     hold_from: float | None = None
     """The confidence from which a suspected node is kept from new jobs until it is tested, within
     the shares that are left for new nodes. Without it, it serves."""
@@ -97,6 +100,10 @@ class KeepingPolicy:
     """The same share, of the nodes of one job."""
     spares: Mapping[str, int] = field(default_factory=dict)
     """How many proven nodes to keep ready, by sku."""
+    repaired_at_once: int = 4
+    """How many nodes are repaired by commands at once."""
+    repairs: int = 3
+    """How many such commands are run for one node within a week. After them a person is told."""
     tested_at_once: float = 0.10
     """The largest share of the fleet under test at once; one node always may be."""
     suite: str = "delivery"
@@ -159,7 +166,7 @@ class KeepingPolicy:
     @property
     def acts_on_nodes(self) -> bool:
         """Return whether the keeper acts outside the history, so that the nodes need an owner."""
-        return Mode.ACT in (self.cordon, self.release, self.requeue)
+        return Mode.ACT in (self.cordon, self.release, self.requeue, self.repair)
 
     def pause_after(self, tries: int) -> float:
         doubled = self.pause_s * 2.0 ** min(tries, MOST_DOUBLINGS)
@@ -174,12 +181,12 @@ class KeepingPolicy:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected seconds from 0")
         if self.hold_from is not None and not 0 <= self.hold_from <= 1:
             raise ValueError(f"hold_from is {self.hold_from:g}, expected a confidence from 0 to 1")
-        if self.requeue is Mode.ACT and self.cordon is not Mode.ACT:
-            raise ValueError(
-                "requeue acts and cordon does not: a job could begin again on the same node"
-            )
-        if self.tries < 1:
-            raise ValueError(f"tries is {self.tries}, expected 1 or more")
+        for name in ("requeue", "repair"):
+            if getattr(self, name) is Mode.ACT and self.cordon is not Mode.ACT:
+                raise ValueError(f"{name} acts and cordon does not: a job could begin on the node")
+        for name in ("tries", "repairs", "repaired_at_once"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more")
         for sku, count in self.spares.items():
             if count < 0:
                 raise ValueError(f"spares of {sku} are {count}, expected 0 or more")

@@ -78,6 +78,7 @@ class DefectFound:
     reason: str
     campaign: str
     at: float
+    measured_at: float = -math.inf  # when its test began
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,15 @@ class OpenTest:
     """A requested test that is not answered yet."""
 
     id: str
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A command of the site that was to repair the node."""
+
+    code: str
+    step: int  # which command of the remedy for the code
     at: float
 
 
@@ -125,6 +135,8 @@ class Life:
     ticket: str = ""
     repair_begun_at: float = -math.inf
     repair_done_at: float = -math.inf
+    repair: Attempt | None = None  # whose command runs
+    attempts: tuple[Attempt, ...] = ()  # of the last while
     owed: tuple[Owed, ...] = field(default=())
     trial: OpenTest | None = None
     tried: int = 0  # tests in a row that came to nothing
@@ -142,6 +154,31 @@ class Life:
         """Return whether the node is present and ours to act on. Under maintenance it is not, even
         if it answers."""
         return self.present and not self.retired and self.maintained is None
+
+    @property
+    def is_repair_in_vain(self) -> bool:
+        """Return whether a test that began after the last repair found a defect."""
+        return self.defect is not None and self.defect.measured_at > self.repair_done_at
+
+    @property
+    def awaits_repair(self) -> bool:
+        """Return whether the node has a defect and no repair after which it was not tested yet."""
+        return self.defect is not None and (self.is_repair_in_vain or not self.owes(Debt.REPAIR))
+
+    @property
+    def cause(self) -> str:
+        """Code of the defect, or category of the incident, for which the node has to be repaired;
+        empty: there is none, or its last repair is not tested yet."""
+        if self.is_in_repair:
+            return ""
+        if self.defect is not None:
+            return self.defect.code if self.awaits_repair else ""
+        had = [(o.at, o.about) for o in self.owed if o.debt is Debt.INCIDENT]
+        had += [(incident.at, incident.category) for incident in self.incidents]
+        return next((about for at, about in sorted(had) if at > self.repair_done_at), "")
+
+    def attempts_since(self, begin: float) -> tuple[Attempt, ...]:
+        return tuple(attempt for attempt in self.attempts if attempt.at > begin)
 
     @property
     def condemned_at(self) -> float:
@@ -198,7 +235,8 @@ class Life:
 
     @property
     def is_idle(self) -> bool:
-        return not self.jobs and self.trial is None and not self.kept_for
+        is_in_work = self.trial is not None or self.repair is not None
+        return not self.jobs and not is_in_work and not self.kept_for
 
     @property
     def is_cordoned_by_others(self) -> bool:
@@ -219,7 +257,7 @@ class Life:
             return State.LOST
         if self.trial is not None:
             return State.TESTING
-        if self.is_in_repair:
+        if self.is_in_repair or self.repair is not None:
             return State.REPAIRING
         if self.must_be_out:
             return State.OUT if self.cordon and not self.jobs else State.DRAINING

@@ -21,6 +21,7 @@ from anubis.core.keep.commands import (
     Requeue,
     Stage,
     Swap,
+    TryRepair,
     subjects,
 )
 
@@ -34,6 +35,7 @@ class Topic(StrEnum):
     DRAIN = "drain"  # a node is kept from jobs
     RELEASE = "release"
     REQUEUE = "requeue"  # a job is put back into the queue
+    REPAIR = "repair"  # a command that is to repair a node
     SWAP = "swap"  # a spare is brought into service
     TICKET = "ticket"
     BREAKER = "breaker"
@@ -79,6 +81,8 @@ def topic_of(command: LifeCommand) -> Topic | None:
             return Topic.RELEASE
         case Requeue():
             return Topic.REQUEUE
+        case TryRepair():
+            return Topic.REPAIR
         case Swap():
             return Topic.SWAP
         case OpenTicket() | CloseTicket():

@@ -26,8 +26,8 @@ class NotifierSettings(ABC):
     summary: str = ""
     """What it is for, in one line."""
     topics: tuple[Topic, ...] = tuple(Topic)
-    """What to report: drain, release, swap, ticket, breaker, suspect, diagnosis, attention (a
-    person is needed for a node) and keeper-stopped. Default: all."""
+    """What to report: drain, release, requeue, repair, swap, ticket, breaker, suspect, diagnosis,
+    attention (a person is needed for a node) and keeper-stopped. Default: all."""
     proposals: bool = False
     """Whether to tell also of what is only proposed."""
     endings: bool = True
