@@ -6,6 +6,7 @@ with a slash or a suffix is a path. An unknown key is an error.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -323,6 +324,14 @@ class _LimitsFile:
 class _RemediesFile:
     remedies: tuple[Remedy, ...]
     """The remedies. Of several that fit a code the last counts."""
+
+    def __post_init__(self) -> None:
+        for remedy in self.remedies:
+            if not 0 < remedy.limit_s < math.inf:
+                raise ValueError(f"limit_s is {remedy.limit_s:g}, expected more than 0 seconds")
+            for words in remedy.commands:
+                if not any("{node}" in word for word in words):
+                    raise ValueError(f'the command "{" ".join(words)}" has no word with {{node}}')
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,6 +41,7 @@ FACTS = spec(
         MetricSpec(name="rate", unit="GB/s", direction="higher"),
     ),
 )
+RESET = (("reset", "{node}"),)
 NO_ERRORS = Limit(benchmark="facts", metric="errors", at_most=0, source="us", action="mend it")
 
 
@@ -261,7 +262,7 @@ def test_the_action_of_the_limit_goes_first_the_nearest_one_before_its_family(co
             limit("*", "agreement:bf16", "take it out by all means"),
             limit("train_cnn", "agreement", "train again"),
         ),
-        remedies=(Remedy(codes=("*",), action="compare", evidence="the kernel log"),),
+        remedies=(Remedy(codes=("*",), action="compare", evidence="a log", commands=RESET),),
     )
     remedy = remedy_of(code, policy)
-    assert (remedy.action, remedy.evidence) == (action, "the kernel log")
+    assert (remedy.action, remedy.evidence, remedy.commands) == (action, "a log", RESET)

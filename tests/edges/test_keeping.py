@@ -689,6 +689,21 @@ def test_a_command_of_the_site_repairs_a_node_once_and_a_test_proves_it(site):
     assert (repair.node, repair.action) == (site.bad, f"{site.home}/repair {site.bad}")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("'{node}'", "all", "has no word with {node}"),
+        ("action: reset", "limit_s: 0\n  action: reset", "limit_s is 0"),
+    ],
+)
+def test_a_command_that_names_no_node_and_one_without_time_are_refused(site, before, after, why):
+    policy, _ = repair_by(site, "exit 0")
+    file = site.home / "configs/policies/remedies/site.yaml"
+    file.write_text(file.read_text().replace(before, after))
+    with pytest.raises(ConfigError, match=why):
+        site.keep(**policy)
+
+
 def test_a_command_that_fails_leaves_its_node_out_and_is_not_run_again(site):
     policy, log = repair_by(site, "echo no such GPU >&2; exit 3")
     fleet = site.keep(**policy)
