@@ -111,7 +111,9 @@ def keep(
     ] = False,
     test: Annotated[
         int | None,
-        typer.Option("--test", metavar="ID", help="Only carry out the test of this action."),
+        typer.Option(
+            "--test", metavar="ID", help="Only carry out the test or repair of this action."
+        ),
         ListedBefore("service"),
     ] = None,
     periodic_tasks: Annotated[

@@ -252,6 +252,7 @@ def test_a_node_that_is_out_and_empty_is_repaired_by_the_remedy_and_tested_befor
 def test_a_node_that_no_command_repairs_waits_for_a_person_untested():
     cluster = Cluster(policy=replace(ACTING, repair=Mode.ACT))
     cluster.hear(noticed(cluster.later(), XID))
+    assert not any(isinstance(c, Prove) for c in cluster.tick()), "its cordon was not shown yet"
     cluster.look()
     assert repairs(cluster.tick()) == [("n0", "reset", "n0")]
     assert only(ran(cluster, trouble="exit 3"), Notify).sentence == "its repair failed: exit 3"

@@ -411,6 +411,11 @@ class Keeper:
         is_ours = life.has_been_cordoned and life.cordoned_by_anubis
         return is_empty and is_ours and life.is_taken_out and life.is_out_as(life.out_code)
 
+    def _is_repair_due(self, life: Life, at: float) -> bool:
+        """Return whether a command comes before the next test. Its node may not be out yet."""
+        acts = self._policy.repair is Mode.ACT
+        return acts and life.is_taken_out and self._next_repair(life, at) is not None
+
     def _next_repair(self, life: Life, at: float) -> TryRepair | None:
         """The next command of the remedy; None if there is none, or no more may be run."""
         mode, remedy = self._policy.repair, self._remedy_of(life.cause) if life.cause else None
@@ -531,7 +536,8 @@ class Keeper:
             and not life.is_cordoned_by_others
         )
         is_asked_for = bool(life.owed) and not life.is_in_repair and not life.incidents
-        return is_free and is_asked_for and rested and not life.awaits_repair
+        is_to_be_tested = is_free and is_asked_for and rested and not life.awaits_repair
+        return is_to_be_tested and not self._is_repair_due(life, at)
 
     # --- in and out of service -------------------------------------------------------------
 
