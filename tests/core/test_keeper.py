@@ -272,6 +272,15 @@ def test_a_node_that_no_command_repairs_waits_for_a_person_untested():
     assert repairs(cluster.tick()) == [("n0", "replace", "n0")], "a week later it may be worth it"
 
 
+def test_a_node_after_an_incident_is_tested_if_no_command_is_left():
+    cluster = Cluster(policy=replace(ACTING, repair=Mode.ACT, repairs=1))
+    cluster.hear(noticed(cluster.later(), XID))
+    cluster.look()
+    assert repairs(cluster.tick()) == [("n0", "reset", "n0")]
+    assert only(ran(cluster, trouble="exit 3"), Notify).sentence == "its repair failed: exit 3"
+    assert only(cluster.tick(), Prove).proof is Proof.OF_CATEGORY
+
+
 def test_no_more_nodes_are_repaired_at_once_than_the_policy_says_and_none_without_it():
     for policy, expected in (
         (replace(ACTING, repair=None), 0),

@@ -302,10 +302,15 @@ def test_a_job_is_put_back_without_a_node_and_no_other_job_is(slurm, orchestrato
     refused = orchestrator.requeue({**jobs, "7; true": ["node1"]})
     assert refused.keys() == {fixed, "7; true"}
     assert fixed in orchestrator.observe().jobs
+    # its nodes may be excluded while it still ends there
     shown = slurm.run("scontrol", "show", "job", job).stdout
-    assert "JobState=PENDING" in shown
-    assert "Restarts=1" in shown
     assert "ExcNodeList=node1,node2,node3" in shown
+
+    def waits() -> bool:
+        shown = slurm.run("scontrol", "show", "job", job).stdout
+        return "JobState=PENDING" in shown and "Restarts=1" in shown
+
+    assert eventually(waits)
     assert orchestrator.requeue({job: ["node1"]}) == {}, "it waits, and is not put back again"
     assert "Restarts=1" in slurm.run("scontrol", "show", "job", job).stdout
     slurm.run("scancel", job, fixed)

@@ -390,7 +390,7 @@ class Keeper:
     # --- repairs by commands of the site -------------------------------------------------
 
     def _repairs(self, at: float) -> Iterator[LifeCommand]:
-        """Repairs that may begin now. A node has one of each remedy's commands at a time."""
+        """Repairs that may begin now, one at a time for each node."""
         if self._policy.repair is None:
             return
         places = self._policy.repaired_at_once
@@ -441,14 +441,12 @@ class Keeper:
         return life, [failed, *self._report_vain_repairs(life, event.at)]
 
     def _report_vain_repairs(self, life: Life, at: float) -> list[LifeCommand]:
-        """A report if repairs were tried, the node still has a defect, and no more are tried."""
+        """A report if commands were tried, the node still has a defect, and no more are tried."""
         tried = life.attempts_since(at - REPAIRS_S)
-        if not tried or self._next_repair(life, at):
+        if not tried or not life.awaits_repair or self._next_repair(life, at):
             return []
         words = "1 command" if len(tried) == 1 else f"{len(tried)} commands"
-        sentence = (
-            f"{words} did not repair it ({life.cause or life.out_code}): it waits for a person"
-        )
+        sentence = f"{words} did not repair it ({life.cause}): it waits for a person"
         return [Notify(subject=life.node, sentence=sentence)]
 
     # --- approvals by a person -----------------------------------------------------------
