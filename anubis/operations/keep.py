@@ -634,6 +634,9 @@ class _Hand:
             if isinstance(action.command, TryRepair) and action.command.node == repair.node
         ):
             return "another command still runs for the node"
+        for hold in self._part.holds.current(self._time().now):
+            if hold.node == repair.node:
+                return f"{hold.holder} measures there"
         if self._orchestrator is None:
             return "the cluster has no orchestrator that keeps jobs from the node"
         try:

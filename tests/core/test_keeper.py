@@ -272,6 +272,16 @@ def test_a_node_that_no_command_repairs_waits_for_a_person_untested():
     assert repairs(cluster.tick()) == [("n0", "replace", "n0")], "a week later it may be worth it"
 
 
+def test_a_repaired_node_that_fails_again_is_not_tested_before_the_next_repair(cluster):
+    cluster.conclude(DEFECTIVE, "n0")
+    cluster.look()
+    cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n0",))))
+    cluster.answer(only(cluster.tick(), Prove), DEFECTIVE)
+    assert not any(isinstance(c, Prove) for _ in range(3) for c in cluster.tick())
+    cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n0",))))
+    assert only(cluster.tick(), Prove).proof is Proof.FULL
+
+
 def test_a_node_after_an_incident_is_tested_if_no_command_is_left():
     cluster = Cluster(policy=replace(ACTING, repair=Mode.ACT, repairs=1))
     cluster.hear(noticed(cluster.later(), XID))

@@ -731,6 +731,20 @@ def test_an_approved_repair_runs_only_as_it_was_proposed(site):
     assert not log.exists()
 
 
+def test_no_command_runs_on_a_node_that_is_measured(site):
+    policy, log = repair_by(site, "exit 0")
+    policy["repair"] = Mode.PROPOSE
+    site.keep(**policy)
+    (action,) = [a for a in site.keep(**policy).actions if isinstance(a.command, TryRepair)]
+    with (
+        History.open(site.history) as history,
+        history.only().holds.hold([site.bad], "somebody else", lambda: site.now),
+    ):
+        fleet = approve(site.keeping(**policy), [action.id], site.caller)
+    assert (Stage.FAILED, "somebody else measures there") in repairs(fleet)
+    assert not log.exists()
+
+
 def test_a_repair_whose_process_died_is_reported_and_not_run_again(site, monkeypatch):
     policy, log = repair_by(site, "exit 0")
     with monkeypatch.context() as patch:
