@@ -27,10 +27,8 @@ HOMES = {
         "report_incidents"
     ),
     "anubis.operations.judge": "adopt_alphas compare_criteria judge write_policy",
-    "anubis.operations.keep": (
-        "Keeping actions approve carry_out_test close_breakers keep keeping_of"
-    ),
-    "anubis.operations.keeping_policy": "going_on keeper_of",
+    "anubis.operations.keep": "actions approve carry_out close_breakers keep",
+    "anubis.operations.keeping": "Keeping going_on keeper_of keeping_of",
     "anubis.operations.learn": "learn learned_here",
     "anubis.operations.nodes": "nodes",
     "anubis.operations.periodic_tasks": "do_periodic_tasks",

@@ -104,15 +104,15 @@ def keep(
         bool,
         typer.Option(
             "--apart",
-            help="Run tests in processes of their own, so that no turn waits for them. --every "
-            "always does so.",
+            help="Run tests and repairs in processes of their own, so that no turn waits for them. "
+            "--every always does so.",
         ),
         ListedBefore("service"),
     ] = False,
-    test: Annotated[
+    carry_out: Annotated[
         int | None,
         typer.Option(
-            "--test", metavar="ID", help="Only carry out the test or repair of this action."
+            "--carry-out", metavar="ID", help="Only carry out the test or repair of this action."
         ),
         ListedBefore("service"),
     ] = None,
@@ -158,15 +158,15 @@ def keep(
         _show_diagnoses(anubis.diagnose_due(keeping, caller), as_json=json)
         return
     elsewhere = _make_starter(request) if apart or every else None
-    drive = (lambda id: elsewhere(f"test-{id}", "--test", str(id))) if elsewhere else None
+    drive = (lambda id: elsewhere(f"action-{id}", "--carry-out", str(id))) if elsewhere else None
     name = Path(request.cluster or "here").stem
     do_periodic_tasks = (
         (lambda: elsewhere(f"periodic-tasks-{name}", "--periodic-tasks")) if elsewhere else None
     )
     look = (lambda: elsewhere(f"watch-{name}", "--watch")) if elsewhere else None
     ended = (lambda: elsewhere(f"diagnose-{name}", "--diagnose")) if elsewhere else None
-    if test is not None:
-        anubis.carry_out_test(keeping, test, caller)
+    if carry_out is not None:
+        anubis.carry_out(keeping, carry_out, caller)
         drive = do_periodic_tasks = look = ended = _do_nothing
     if close:
         anubis.close_breakers(keeping, close, caller)
@@ -209,7 +209,7 @@ def _make_starter(request: KeepRequest) -> Callable[..., bool]:
 
 
 def _do_nothing(*_: int) -> bool:
-    """Do nothing: the next turn does the other tests and the periodic work."""
+    """Do nothing: the next turn does the other actions and the periodic work."""
     return False
 
 

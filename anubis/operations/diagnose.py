@@ -34,7 +34,7 @@ from anubis.core.watch.findings import Look
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import drop_strangers, resolve, time_in
 from anubis.operations.job_surroundings import surroundings
-from anubis.operations.keeping_policy import kept_policy
+from anubis.operations.keeping import kept_policy
 from anubis.operations.notify import message_of_diagnosis
 from anubis.operations.owners import nodes_of, orchestrator_of
 from anubis.operations.precedents import last_settings

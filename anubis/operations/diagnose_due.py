@@ -23,7 +23,7 @@ from anubis.core.keep.suspicions import hit_rates, open_suspicion
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.diagnose import SOURCE, diagnose_and_tell, kept_of
-from anubis.operations.keep import Keeping, enter_if_answered
+from anubis.operations.keeping import Keeping, enter_if_answered
 from anubis.operations.requests import DiagnosisRequest
 from anubis.operations.tell import note, stall_event_record, stalls_by_job
 from anubis.report.diagnoses import OPEN, DiagnosedCluster, DiagnosedJob

@@ -19,7 +19,7 @@ from anubis.config import catalog, configs
 from anubis.config.catalog import Catalog
 from anubis.core.errors import ConfigError, StoreError
 from anubis.core.records import BenchmarkSpec
-from anubis.operations.keeping_policy import kept_policy
+from anubis.operations.keeping import kept_policy
 from anubis.reach.executors.machine import cpu_model, gpu_models, intel_gpus
 from anubis.store.history import History
 from anubis.text import places

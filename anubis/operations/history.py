@@ -30,7 +30,7 @@ from anubis.lab.simulation.reckoning import Reckoning, reckon
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.campaign_files import Setting, read_setting
 from anubis.operations.clusters import look_up, time_in
-from anubis.operations.keeping_policy import acting_process
+from anubis.operations.keeping import acting_process
 from anubis.operations.selector import read_past
 from anubis.report import history as told
 from anubis.report.drift import SHOWN_DAYS, ClusterDrift

@@ -11,7 +11,7 @@ from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.periodic_tasks import PeriodicTaskEnd, PeriodicTaskRecord
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.keep import Keeping
+from anubis.operations.keeping import Keeping
 from anubis.store.history import ClusterHistory, History
 
 

@@ -23,7 +23,7 @@ from anubis.core.keep.periodic_tasks import (
 )
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.keep import Keeping, enter_if_answered
+from anubis.operations.keeping import Keeping, enter_if_answered
 from anubis.operations.learn import renew_criteria
 from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.operations.pings import judge_mesh

@@ -19,7 +19,7 @@ from anubis.core.records import Policy
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.decide import past_of, read_repertoire
-from anubis.operations.keeping_policy import kept_policy
+from anubis.operations.keeping import kept_policy
 from anubis.operations.requests import Terms
 from anubis.operations.selector import risks
 from anubis.report.tickets import OutOfWork, Spare, SpareBuffer, Ticket, next_awaited

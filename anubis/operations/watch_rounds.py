@@ -23,7 +23,7 @@ from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.keep import Keeping, enter_if_answered
+from anubis.operations.keeping import Keeping, enter_if_answered
 from anubis.operations.tell import note, note_stall
 from anubis.readers.telemetry.config import TelemetrySettings
 from anubis.readers.telemetry.pulled import TelemetryRing, TelemetrySource

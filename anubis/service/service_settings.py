@@ -11,7 +11,7 @@ from typing import Self
 from anubis.config import configs
 from anubis.core.errors import UsageError
 from anubis.operations.clusters import files_by_name
-from anubis.operations.keeping_policy import file_of, stated_policy
+from anubis.operations.keeping import file_of, stated_policy
 from anubis.operations.requests import ServeRequest
 from anubis.reach.orchestrators.pod_gate import PodGate
 from anubis.service.connections import LOCAL, ConnectionLimits

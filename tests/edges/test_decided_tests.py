@@ -16,7 +16,8 @@ from anubis.core.records import CampaignKind
 from anubis.operations import campaigns, decided_tests
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import resume_campaign
-from anubis.operations.keep import keep, keeping_of
+from anubis.operations.keep import keep
+from anubis.operations.keeping import keeping_of
 from anubis.operations.requests import KeepRequest
 from anubis.operations.tell import Telling, tell
 from anubis.store.campaigns import Campaigns

@@ -19,7 +19,7 @@ from anubis.core.keep.commands import Cordon, LifeAction, Mode, Notify, Release,
 from anubis.core.keep.keeper_events import Waited
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.records import ClusterIdentity
-from anubis.operations.keep import MOST_ORDERS, _batches_of_orders
+from anubis.operations.keep_actions import MOST_ORDERS, _batches_of_orders
 from anubis.store import database
 from anubis.store.history import History
 from anubis.store.keeping import LastTurn

@@ -56,15 +56,14 @@ from anubis.operations.fleet import standings
 from anubis.operations.gate import gate
 from anubis.operations.import_ import report_incidents
 from anubis.operations.keep import (
-    Keeping,
-    _obeyed_cordons,
     actions,
     approve,
-    carry_out_test,
+    carry_out,
     close_breakers,
     keep,
-    keeping_of,
 )
+from anubis.operations.keep_turns import _obeyed_cordons
+from anubis.operations.keeping import Keeping, keeping_of
 from anubis.operations.nodes import nodes
 from anubis.operations.requests import (
     AcceptRequest,
@@ -748,7 +747,7 @@ def test_no_command_runs_on_a_node_that_is_measured(site):
 def test_a_repair_whose_process_died_is_reported_and_not_run_again(site, monkeypatch):
     policy, log = repair_by(site, "exit 0")
     with monkeypatch.context() as patch:
-        patch.setattr("anubis.operations.keep.run_command", _die)
+        patch.setattr("anubis.operations.keep_actions.run_command", _die)
         with pytest.raises(KeyboardInterrupt):
             site.keep(**policy)
     fleet = site.keep(**policy)
@@ -802,12 +801,12 @@ def test_a_turn_waits_for_no_test_that_another_process_carries_out(site):
     assert states(turn())[_good(site)] is State.TESTING
     with History.open(site.history) as history, history.only().keeping.driving(driven[0]):
         turn()
-        assert not carry_out_test(site.keeping(**ACT), driven[0], site.caller)
+        assert not carry_out(site.keeping(**ACT), driven[0], site.caller)
     assert len(driven) == 1  # its driver lives
     turn()
     assert len(driven) == 2  # and now it does not
-    assert carry_out_test(site.keeping(**ACT), driven[0], site.caller)
-    assert not carry_out_test(site.keeping(**ACT), driven[0], site.caller)
+    assert carry_out(site.keeping(**ACT), driven[0], site.caller)
+    assert not carry_out(site.keeping(**ACT), driven[0], site.caller)
     assert states(turn())[_good(site)] is State.IN_SERVICE
     assert len(driven) == 2
 
@@ -860,7 +859,7 @@ def test_a_spare_is_a_proven_node_of_least_risk(site, monkeypatch):
     def foreseen(past, nodes, at, hours):
         return {node: 0.1 if node == "n3" else 0.5 for node in nodes}
 
-    monkeypatch.setattr("anubis.operations.keep.risks", foreseen)
+    monkeypatch.setattr("anubis.operations.keep_turns.risks", foreseen)
     fleet = site.keep(**ACT, spares={"h100": 1})
     assert states(fleet)["n3"] is State.SPARE
     assert [n for n, state in states(fleet).items() if state is State.SPARE] == ["n3"]

@@ -18,8 +18,14 @@ from anubis.core.history.events import RepairBegun
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.keeping_policy import CriteriaTask, KeepingPolicy, RiskTask, SweepTask
 from anubis.operations.caller import Caller
-from anubis.operations.keep import approve, keep, keeping_of
-from anubis.operations.keeping_policy import ChosenPolicy, choose_policy, keeper_of, kept_policy
+from anubis.operations.keep import approve, keep
+from anubis.operations.keeping import (
+    ChosenPolicy,
+    choose_policy,
+    keeper_of,
+    keeping_of,
+    kept_policy,
+)
 from anubis.operations.requests import KeepRequest
 from anubis.operations.tell import Telling, tell
 from anubis.store.history import History

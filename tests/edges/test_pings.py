@@ -22,7 +22,8 @@ from anubis.core.keep.keeping_policy import KeepingPolicy, PingTask
 from anubis.core.keep.periodic_tasks import PeriodicTask, PeriodicTaskEnd
 from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
-from anubis.operations.keep import Keeping, keep
+from anubis.operations.keep import keep
+from anubis.operations.keeping import Keeping
 from anubis.operations.links import links_at_a_glance
 from anubis.operations.periodic_tasks import do_periodic_tasks
 from anubis.operations.tell import note

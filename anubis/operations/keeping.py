@@ -1,4 +1,6 @@
-"""Choose the policy by which a cluster is kept: one for every process that takes a turn.
+"""Read how a cluster is kept: by which policy, by which orchestrator, and who receives messages.
+
+The policy is one for every process that takes a turn.
 
 A stated policy comes first (`--keeping`, else `keeping:` in the cluster's file), then the last one
 in the history, then `default`. While a process acts, which is a service or an `anubis keep
@@ -7,18 +9,28 @@ in the history, then `default`. While a process acts, which is a service or an `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from anubis.config import configs
 from anubis.core.errors import ConfigError, StoreError, UsageError
+from anubis.core.history.events import EventRecord
+from anubis.core.judge.limits import remedy_of
 from anubis.core.keep.keeping_policy import KeepingPolicy
+from anubis.core.records import Policy, Remedy
 from anubis.operations.caller import NO_CALLER, Caller
-from anubis.operations.clusters import THIS_MACHINE, find, look_up
+from anubis.operations.clusters import THIS_MACHINE, enter, find, look_up
+from anubis.operations.notify import messages_of, notifier_of
+from anubis.operations.owners import orchestrator_of
+from anubis.operations.requests import KeepRequest
+from anubis.reach.notifiers.notifier import NotifierSettings
+from anubis.reach.orchestrators.orchestrator import Orchestrator
 from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
-from anubis.store.keeping import KeptBy
+from anubis.store.keeping import KeptBy, Turn
 from anubis.text.wording import moment
 
 DEFAULT = "default"  # the policy that only proposes
@@ -29,6 +41,78 @@ class ChosenPolicy:
     name: str
     policy: KeepingPolicy
     is_stated: bool = True  # by the request or by the cluster's file, and not by the history
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """The cluster to keep, the policy, and the owner of the nodes."""
+
+    policy: KeepingPolicy
+    name: str = "without a name"  # of the policy
+    is_stated: bool = True  # the policy: by the request or by the cluster's file
+    cluster: str | None = None
+    benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
+    orchestrator: Orchestrator | None = None
+    service: str = ""  # which starts the turns; once another one acts, no turn is taken
+    acting: str = ""  # another process, which acts by this policy
+    notifier: NotifierSettings | None = None  # of people; None: no messages are sent
+
+    def post(self, turn: Turn, event_records: Iterable[EventRecord] = ()) -> None:
+        """Keep messages about what the turn changed and learned, if people get messages."""
+        if self.notifier:
+            turn.post(list(messages_of(turn.changed, event_records)))
+
+    @property
+    def chosen(self) -> ChosenPolicy:
+        """The policy, as it was chosen."""
+        return ChosenPolicy(name=self.name, policy=self.policy, is_stated=self.is_stated)
+
+    def remedy_of(self, code: str) -> Remedy | None:
+        """Remedy for a code, as the files of this machine have it: no command comes from the
+        history."""
+        return remedy_of(code, self._remedies)
+
+    @cached_property
+    def _remedies(self) -> Policy:
+        return configs.policy(self.policy.selection)
+
+    def __post_init__(self) -> None:
+        if self.orchestrator is None and self.policy.acts_on_nodes and not self.acting:
+            raise ConfigError(
+                "the keeping policy acts on nodes, but the cluster has no orchestrator: name one"
+                " in the cluster's file, or let the policy propose cordons and releases"
+            )
+
+
+def keeping_of(request: KeepRequest, caller: Caller = NO_CALLER) -> Keeping:
+    """Read a cluster's keeping from the named files. Without a policy the cluster is kept by its
+    own: that of its file, or else the last one."""
+    described = file_of(request.cluster)
+    own_names = (own_name(), request.service)
+    chosen, acting = _policy_of(request.cluster, request.keeping, own_names, caller)
+    return Keeping(
+        policy=chosen.policy,
+        name=chosen.name,
+        is_stated=chosen.is_stated,
+        cluster=request.cluster,
+        benchmarks=request.benchmarks,
+        # a cluster that only the history names has no orchestrator to ask
+        orchestrator=orchestrator_of(described) if described else None,
+        service=request.service,
+        acting=acting,
+        notifier=notifier_of(chosen.policy),
+    )
+
+
+def enter_if_answered(history: History, keeping: Keeping, caller: Caller) -> ClusterHistory:
+    """Find the cluster, and enter it if it is new, but only after the owner of its nodes answered:
+    a turn that is refused leaves no trace."""
+    part, cluster = find(history, keeping.cluster, caller)
+    if cluster is None:
+        return part
+    if keeping.orchestrator and cluster.name not in history.clusters.names():
+        keeping.orchestrator.observe()
+    return enter(history, cluster, caller)
 
 
 def stated_policy(
@@ -129,7 +213,7 @@ def going_on(cluster: str | None, caller: Caller = NO_CALLER) -> Callable[[], No
     return claim
 
 
-def policy_of(
+def _policy_of(
     cluster: str | None, stated: str | None, own_names: Collection[str], caller: Caller
 ) -> tuple[ChosenPolicy, str]:
     """Policy by which to keep the cluster, and the other process that acts by it."""
