@@ -100,7 +100,8 @@ def measure(
         n = size or SIZE[device.type]
         ledger = screen(device, chosen, n, min(n, TERMS[device.type]), seconds)
         report.note(size=n)
-        for fact, text in (("places", place), ("computed_by", describe(device, n))):
+        facts = {"places": place, "computed_by": describe(device, n), "uuids": uuid_of(device)}
+        for fact, text in facts.items():
             report.notes.setdefault(fact, {})[str(device)] = text
         show(report, str(device), ledger)
 
@@ -124,6 +125,15 @@ def describe(device: torch.device, n: int) -> str:
         words += [torch.backends.cpu.get_cpu_capability(), f"{torch.get_num_threads()} threads"]
     steered = (f"{name}={text}" for name, text in os.environ.items() if name.startswith(STEERING))
     return ", ".join([*words, *sorted(steered), f"{n} x {n}"])
+
+
+def uuid_of(device: torch.device) -> str:
+    """Return what tells a GPU from one that replaces it; "" if torch does not say."""
+    import torch
+
+    if device.type != "cuda":
+        return ""
+    return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
 
 
 def cublas_version(cuda: str) -> str:

@@ -41,7 +41,7 @@ def precedents(
     return Precedents(
         settings=_settings_before(part, specs, at),
         criteria=taught_before(history, at),
-        screens=Screens.from_runs(part.earlier_runs.newest(at, repeating)),
+        screens=Screens.from_notes(part.earlier_runs.newest_notes(at, repeating)),
     )
 
 

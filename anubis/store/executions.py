@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from anubis.core.amounts import DAY_S
 from anubis.core.judge.equality import NodeSettings
+from anubis.core.judge.odd_numbers import NotesOfNode
 from anubis.core.records import Ended, Execution, Readings, Result, Step, Workload
 from anubis.store import row_mapping
 from anubis.store.campaigns import CAMPAIGNS, campaign_column, key_of, refuse_gone, short_row
@@ -245,12 +246,14 @@ class EarlierRuns:
                     votes.append(NodeSettings.from_run(run, skus.get(node, ""), names))
         return votes
 
-    def newest(self, at: float, programs: Collection[str]) -> list[Execution]:
-        """Return the newest runs of these programs, from campaigns that were over by then. Damaged
-        ones are left out."""
+    def newest_notes(self, at: float, programs: Collection[str]) -> list[NotesOfNode]:
+        """Return what the newest runs of these programs on single nodes noted, the latest first,
+        from campaigns that were over by then. Damaged ones are left out."""
         runs, campaigns = EXECUTIONS.table, CAMPAIGNS.table
-        query = (
-            EXECUTIONS.select()
+        newest = (  # to sort whole rows by time would take seconds
+            sa.select(
+                runs.c.participants, runs.c.environment, runs.c.number, campaigns.c.finished_at
+            )
             .join(campaigns, campaigns.c.key == runs.c.campaign)
             .where(
                 campaigns.c.cluster == self._cluster,
@@ -260,14 +263,23 @@ class EarlierRuns:
             )
             .order_by(campaigns.c.finished_at.desc(), runs.c.number.desc())
             .limit(MOST_RUNS)
+            .subquery()
         )
-        newest: list[Execution] = []
+        nodes, environments = PARTICIPANTS.table, ENVIRONMENTS.table
+        query = (
+            sa.select(nodes.c.digest, PARTICIPANTS.cell, environments.c.digest, ENVIRONMENTS.cell)
+            .select_from(newest)
+            .join(nodes, nodes.c.digest == newest.c.participants)
+            .join(environments, environments.c.digest == newest.c.environment)
+            .order_by(newest.c.finished_at.desc(), newest.c.number.desc())
+        )
+        noted: list[NotesOfNode] = []
         with self._database.reading() as connection:
-            read = EXECUTIONS.reader()
-            for row in connection.execute(query) if programs else ():
+            for names, cell, digest, document in connection.execute(query) if programs else ():
                 with suppress(Damage, *UNPACKABLE):
-                    newest.append(read(row))
-        return newest
+                    (node,) = PARTICIPANTS.check(names, cell)
+                    noted.append((node, ENVIRONMENTS.check(digest, document)))
+        return noted
 
 
 def _last_runs(cluster: str, at: float, programs: Collection[str]) -> sa.Select[tuple[object, ...]]:

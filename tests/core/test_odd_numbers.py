@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -296,15 +295,28 @@ def test_an_error_that_came_once_is_stated_beside_those_of_the_other_gpus(
     (told,) = name_wrong_bits([verdict], runs)
     assert expected in told.reason
     assert len(told.reason) <= 200
-    before = Screens(
-        seconds=Counter({("n0", "cuda:0"): 60, ("n1", "cuda:0"): 9_000}),
-        came_once=Counter({("n0", "cuda:0"): 2}),
-    )
-    (told,) = name_wrong_bits([verdict], runs, before)
+    earlier = [
+        (
+            "n0",
+            {"screened_s": {"cuda:0": 60}, "came_once": {"cuda:0": 2}, "uuids": {"cuda:0": "a"}},
+        ),
+        ("n1", {"screened_s": {"cuda:0": 9_000}}),
+    ]
+    runs[0].result.environment["uuids"] = {"cuda:0": "a"}
+    (told,) = name_wrong_bits([verdict], runs, Screens.from_notes(earlier))
     assert f"{times + 2} times in 90 s, the others {of_others} in 9270 s" in told.reason
     assert "too often for chance in 10 GPUs with earlier runs" in told.reason
     assert "counts as gone after 570 s" in told.reason  # of this campaign's own seconds
     assert len(told.reason) <= 200
+    runs[0].result.environment["uuids"] = {"cuda:0": "of the GPU that replaced it"}
+    (told,) = name_wrong_bits([verdict], runs, Screens.from_notes(earlier))
+    often = f"{times} times" if times > 1 else "once"
+    assert f"{often} in 30 s, the others {of_others} in 9270 s" in told.reason
+    earlier[0][1]["uuids"]["cuda:0"] = "of the GPU that replaced it"  # at another place before
+    earlier[0][1].update({fact: {"cuda:7": v["cuda:0"]} for fact, v in earlier[0][1].items()})
+    (told,) = name_wrong_bits([verdict], runs, Screens.from_notes(earlier))
+    assert f"{times + 2} times in 90 s" in told.reason
+    del runs[0].result.environment["uuids"]
     runs[3].result.environment.update(
         screened_s={"cuda:0": "soon", "cuda:1": float("nan"), "cuda:2": -1.0},
         came_once={"cuda:0": 10**400, "cuda:1": None},

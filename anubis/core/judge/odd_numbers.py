@@ -232,32 +232,46 @@ def _verdict_on(
 
 CAME_ONCE, CAME_BACK = "seen_once", "agreement"  # metrics of what was repeated
 WrongPlace = tuple[str, str, str]  # node, GPU, and metric with its operation
-GpuOfNode = tuple[str, str]
+GpuOfNode = tuple[str, str]  # node, and UUID
+GpuPlace = tuple[str, str]  # node, and device
+NotesOfNode = tuple[str, Mapping[str, object]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Screens:
-    """How long GPUs were screened for wrong numbers, and how often one came that did not return."""
+    """How long GPUs were screened for wrong numbers, and how often one came that did not return.
+
+    A GPU is known by its UUID, or by its place if the program notes no UUID.
+    """
 
     seconds: Counter[GpuOfNode] = field(default_factory=Counter)
     came_once: Counter[GpuOfNode] = field(default_factory=Counter)
+    gpu_at: Mapping[GpuPlace, str] = field(default_factory=dict)  # when it was last screened
 
     @classmethod
-    def from_runs(cls, executions: Iterable[Execution]) -> Self:
-        screens = cls()
-        for run in executions:
-            if run.ended is Ended.MEASURED and len(run.step.participants) == 1:
-                (node,), notes = run.step.participants, run.result.environment
-                for gpu, seconds in _amounts(notes.get("screened_s")):
-                    screens.seconds[node, gpu] += seconds  # type: ignore[assignment]
-                for gpu, times in _amounts(notes.get("came_once")):
-                    screens.came_once[node, gpu] += int(times)
-        return screens
+    def from_notes(cls, latest_first: Iterable[NotesOfNode]) -> Self:
+        seconds, came_once = Counter[GpuOfNode](), Counter[GpuOfNode]()
+        gpu_at: dict[GpuPlace, str] = {}
+        for node, notes in latest_first:
+            uuids = _texts(notes.get("uuids"))
+            for device, amount in _amounts(notes.get("screened_s")):
+                gpu = uuids.get(device) or device
+                gpu_at.setdefault((node, device), gpu)
+                seconds[node, gpu] += amount  # type: ignore[assignment]
+            for device, times in _amounts(notes.get("came_once")):
+                came_once[node, uuids.get(device) or device] += int(times)
+        return cls(seconds=seconds, came_once=came_once, gpu_at=gpu_at)
 
     def add(self, earlier: Screens) -> Screens:
-        return Screens(
-            seconds=self.seconds + earlier.seconds, came_once=self.came_once + earlier.came_once
+        """Add earlier ones, without GPUs that are no longer there: what replaced them begins
+        anew."""
+        gpu_at = {**earlier.gpu_at, **self.gpu_at}
+        there = {(node, gpu) for (node, _), gpu in gpu_at.items()}
+        seconds, came_once = (
+            Counter({gpu: counts[gpu] for gpu in there & counts.keys()})
+            for counts in (self.seconds + earlier.seconds, self.came_once + earlier.came_once)
         )
+        return Screens(seconds=seconds, came_once=came_once, gpu_at=gpu_at)
 
 
 NO_SCREENS = Screens()
@@ -268,13 +282,11 @@ def name_wrong_bits(
 ) -> list[Verdict]:
     """The verdicts, with the evidence for wrong numbers that a program noted. What came once is
     first, as it takes the longest to disprove; how often it came counts with what came `before`."""
-    executions = list(executions)
-    wheres = dict[WrongPlace, str]()
-    for run in executions:
-        if run.ended is Ended.MEASURED and len(run.step.participants) == 1:
-            (node,), notes = run.step.participants, run.result.environment
-            wheres |= {(node, *place): where for place, where in _wrong_places(notes)}
-    here = Screens.from_runs(executions)
+    notes = list(_notes_of(executions))
+    wheres: dict[WrongPlace, str] = {
+        (node, *place): where for node, of_node in notes for place, where in _wrong_places(of_node)
+    }
+    here = Screens.from_notes(reversed(notes))
     ever = here.add(before)
     first, rest = list[Verdict](), list[Verdict]()
     for verdict in verdicts:
@@ -287,7 +299,8 @@ def name_wrong_bits(
         if family == CAME_BACK:
             reason = f"{wrong}, and again when it was repeated"
         else:
-            of_gpu = verdict.participants[0], verdict.device
+            node, device = verdict.participants[0], verdict.device
+            of_gpu = node, here.gpu_at.get((node, device), device)
             often = _frequency_of_errors(ever, of_gpu)
             often += " with earlier runs" if before.seconds else ""
             clean_s = math.ceil(here.seconds[of_gpu] * (1 / DOUBT - 1))
@@ -295,6 +308,12 @@ def name_wrong_bits(
         named = replace(verdict, reason=reason, cause=f"wrong bits in {operation}")
         (rest if family == CAME_BACK else first).append(named)
     return [*first, *rest]
+
+
+def _notes_of(executions: Iterable[Execution]) -> Iterator[NotesOfNode]:
+    for run in executions:
+        if run.ended is Ended.MEASURED and len(run.step.participants) == 1:
+            yield run.step.participants[0], run.result.environment
 
 
 def _frequency_of_errors(screens: Screens, gpu: GpuOfNode) -> str:
