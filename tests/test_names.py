@@ -106,7 +106,7 @@ def test_a_number_has_its_reason_beside_it():
 # one question in several layers: the decision, its texts, what is kept of it
 SAME_CONCEPT = {
     *("adoption", "amounts", "clusters", "coverage"),
-    *("criteria", "decision", "diagnoses", "drift", "fleet", "history", "imports"),
+    *("criteria", "decision", "drift", "fleet", "history", "imports"),
     *("kubernetes", "links", "maintenance", "nodes", "periodic_tasks"),
     *("slurm", "sweep", "tickets", "tokens"),
     *("watch_rounds", "campaigns", "messages"),

@@ -8,12 +8,12 @@ from importlib import import_module
 import numpy as np
 
 from anubis.cli.main import command
-from anubis.core.judge import compiled
+from anubis.core.judge import compiled_ecdf
 from anubis.report import page
 
 for module in (
-    *("anubis.cli.showing", "anubis.cli.terminal", "anubis.operations.gate"),
-    *("anubis.core.judge.judgement", "anubis.core.judge.learning", "anubis.report.html"),
+    *("anubis.cli.campaign_answer", "anubis.cli.terminal", "anubis.operations.gate"),
+    *("anubis.core.judge.judgement", "anubis.core.judge.learning", "anubis.report.campaign_page"),
     *("anubis.reach.executors.simulated", "anubis.store.history"),
     *("alembic.command", "alembic.context", "scipy.special", "sqlalchemy.dialects.sqlite", "yaml"),
 ):
@@ -21,5 +21,5 @@ for module in (
 command()
 page._environment().get_template("report.html.j2")
 samples, starts = np.arange(1.0, 5.0), np.array([0, 4])
-compiled.distances_to(samples, starts, samples, 0.05, True, np.empty(1))
-compiled.typical_losses(samples, starts, samples, np.empty(1))
+compiled_ecdf.distances_to(samples, starts, samples, 0.05, True, np.empty(1))
+compiled_ecdf.typical_losses(samples, starts, samples, np.empty(1))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from anubis.cli.outlets import say
+from anubis.cli.streams import say
 from anubis.core.errors import OutputError, UsageError
 from anubis.text.files import write_whole
 

@@ -15,7 +15,7 @@ import typer
 import anubis
 from anubis.cli import answer, options
 from anubis.cli.answer import write_file
-from anubis.cli.outlets import say
+from anubis.cli.streams import say
 from anubis.cli.verb import verb
 from anubis.core.errors import CatalogError, UsageError, did_you_mean
 from anubis.operations.requests import TuneRequest

@@ -10,7 +10,7 @@ import typer
 
 import anubis
 from anubis.cli import answer, options
-from anubis.cli.outlets import say, show_status
+from anubis.cli.streams import say, show_status
 from anubis.cli.terminal import Terminal
 from anubis.cli.verb import verb
 from anubis.core.errors import named_by_request
@@ -160,11 +160,11 @@ def _refusals(criteria: CriteriaSet) -> dict[str, list[str]]:
 @verb
 def judge(request: JudgeRequest, json: options.Json = False, html: options.HtmlToo = None) -> None:
     """Judge past campaigns again, alone or as one, by other criteria, without running anything."""
-    from anubis.cli import showing
+    from anubis.cli import campaign_answer
 
     forms = options.AnswerForms(json=json, html=html)
     forms.check()
-    showing.answer_with(anubis.judge(request, Terminal()), forms)
+    campaign_answer.answer_with(anubis.judge(request, Terminal()), forms)
 
 
 @app.command()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anubis.cli.outlets import say, show_status
+from anubis.cli.streams import say, show_status
 from anubis.text import places
 from anubis.text.wording import quantity
 

@@ -141,7 +141,7 @@ def diagnose(
     else:
         view = anubis.diagnose_job(request, caller)
     if html:
-        from anubis.report.diagnoses import diagnosis_page
+        from anubis.report.diagnosis_pages import diagnosis_page
 
         write_page(diagnosis_page(view), html)
     _show(view, as_json=json)

@@ -139,9 +139,9 @@ def show(result: GateResult, *, as_json: bool, why: bool) -> None:
     view = result.campaign.view if result.campaign else None
     if as_json:
         if view:
-            from anubis.cli import showing
+            from anubis.cli import campaign_answer
 
-            showing.campaign(view, as_json=True)
+            campaign_answer.campaign(view, as_json=True)
         answer.write_json("gate", gate_fields(result))
         return
     _, *reasons = brief(result.decision)
@@ -226,7 +226,7 @@ def show_reasons(decision: Decision, view: CampaignView | None = None) -> None:
     print()
     answer.write_paragraph(reports.paragraph(decision))
     if view:
-        from anubis.cli import showing
+        from anubis.cli import campaign_answer
 
         print()
-        showing.campaign(view, as_json=False)
+        campaign_answer.campaign(view, as_json=False)

@@ -12,12 +12,12 @@ import typer
 import anubis
 from anubis.cli import amounts, answer, options
 from anubis.cli.answer import check_page, write_page
-from anubis.cli.outlets import say
+from anubis.cli.streams import say
 from anubis.cli.terminal import Terminal
 from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from anubis.store.soundness import Soundness
+    from anubis.store.integrity import Soundness
 
 app = typer.Typer(
     name="history",

@@ -11,7 +11,7 @@ import typer
 
 import anubis
 from anubis.cli import answer, options
-from anubis.cli.outlets import say
+from anubis.cli.streams import say
 from anubis.cli.terminal import Terminal
 from anubis.cli.verb import verb
 from anubis.operations.requests import (
@@ -52,7 +52,7 @@ def csv(request: CsvImport, json: options.Json = False) -> None:
 @app.command(help="Import SuperBench's results-summary.jsonl as a finished campaign.")
 @verb
 def superbench(request: SuperbenchImport, json: options.Json = False) -> None:
-    from anubis.cli import showing
+    from anubis.cli import campaign_answer
     from anubis.report.view import CampaignView
 
     imported = anubis.import_superbench(request, Terminal())
@@ -71,7 +71,7 @@ def superbench(request: SuperbenchImport, json: options.Json = False) -> None:
             assessment=imported.by_rules,
             criteria=(),
         )
-        showing.campaign(view, as_json=json)
+        campaign_answer.campaign(view, as_json=json)
         answer.leave(view.assessment.judgement)
     _name(imported, as_json=json)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from anubis.core.keep.periodic_tasks import PeriodicTaskState
     from anubis.operations.keep import KeptFleet
     from anubis.operations.watch_rounds import WatchRound
-    from anubis.report.diagnoses import DiagnosedJob
+    from anubis.report.diagnosis_pages import DiagnosedJob
 
 
 class TellCommand(Leaf):
@@ -278,12 +278,12 @@ def _show_watch(watched: WatchRound | None, *, as_json: bool) -> None:
 
 
 def _show_diagnoses(diagnosed: Sequence[DiagnosedJob], *, as_json: bool) -> None:
-    from anubis.report import diagnoses
+    from anubis.report import diagnosis_pages
 
     if as_json:
-        answer.write_lines(map(diagnoses.diagnosed_line, diagnosed))
+        answer.write_lines(map(diagnosis_pages.diagnosed_line, diagnosed))
         return
-    for sentence in diagnoses.sentences(diagnosed):
+    for sentence in diagnosis_pages.sentences(diagnosed):
         print(sentence)
 
 

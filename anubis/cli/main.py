@@ -39,10 +39,10 @@ from anubis.cli.gate import gate
 from anubis.cli.keep import TellCommand, actions, keep, tell
 from anubis.cli.measure import accept, locate, scan, validate
 from anubis.cli.nodes import nodes
-from anubis.cli.outlets import HELP, check_answer, open_outlets, say
 from anubis.cli.report import report
 from anubis.cli.schema import schema
 from anubis.cli.serve import serve
+from anubis.cli.streams import HELP, check_answer, open_outlets, say
 from anubis.cli.sweep import sweep
 from anubis.cli.verb import Family, Leaf, Verbs
 from anubis.cli.watch import watch

@@ -15,7 +15,7 @@ import anubis
 from anubis.cli import answer
 from anubis.cli.answer import write_file, write_page
 from anubis.cli.options import AnswerForms, Beginning
-from anubis.cli.outlets import say
+from anubis.cli.streams import say
 from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
 from anubis.cli.verb import verb
 from anubis.core.errors import AnubisError, OutputError, UsageError
@@ -96,22 +96,22 @@ class CampaignAnswerer(Answerer):
         self._forms = forms
 
     def concluded(self, view: CampaignView) -> None:
-        from anubis.cli import showing
+        from anubis.cli import campaign_answer
 
         try:
             if not self._forms.nagios:
-                showing.campaign(view, as_json=self._forms.json)
+                campaign_answer.campaign(view, as_json=self._forms.json)
         finally:  # the files are written even if nobody reads stdout any more
-            showing.write_files(view, self._forms)
+            campaign_answer.write_files(view, self._forms)
             if not self._forms.html:
                 _write_report(view)
-        self.set_exit_code(showing.exit_code(view, self._forms))
+        self.set_exit_code(campaign_answer.exit_code(view, self._forms))
 
     def cut_short(self, so_far: Callable[[], CampaignView]) -> None:
         """Write a page if one was asked for; judging for it takes a while."""
         if self._forms.html is None:
             return
-        from anubis.report import html as html_report
+        from anubis.report import campaign_page as html_report
 
         try:
             write_file(html_report.render(so_far()), self._forms.html, "report")
@@ -121,19 +121,19 @@ class CampaignAnswerer(Answerer):
 
 
 def _show_plan(planned: PlannedCampaign, *, as_json: bool) -> None:
-    from anubis.cli import showing
+    from anubis.cli import campaign_answer
 
-    showing.plan(planned, as_json=as_json)
+    campaign_answer.plan(planned, as_json=as_json)
     if planned.coverage:
-        showing.show_coverage(planned, planned.coverage, as_json=as_json)
+        campaign_answer.show_coverage(planned, planned.coverage, as_json=as_json)
 
 
 def _write_report(view: CampaignView) -> None:
     """Write the report in its default place; a failure must not change the exit code."""
-    from anubis.cli import showing
+    from anubis.cli import campaign_answer
 
     try:
-        showing.write_html(view, places.home() / "reports" / f"{view.campaign.id}.html")
+        campaign_answer.write_html(view, places.home() / "reports" / f"{view.campaign.id}.html")
     except OutputError as error:
         say(f"{error}; anubis report --html FILE writes it elsewhere")
 

@@ -10,8 +10,8 @@ from typing import Self
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from anubis.cli.outlets import say
 from anubis.cli.screen import Screen
+from anubis.cli.streams import say
 from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine, EndOfStep, NodeLost
 from anubis.core.campaign.time_left import TimeLeft
 from anubis.core.records import Campaign

@@ -10,7 +10,7 @@ import typer
 import anubis
 from anubis.cli import options
 from anubis.cli.answer import write_file
-from anubis.cli.outlets import say
+from anubis.cli.streams import say
 from anubis.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ def report(
     ] = None,
 ) -> None:
     """Show a past campaign: a table, JSON Lines, or a self-contained HTML file."""
-    from anubis.cli import showing
+    from anubis.cli import campaign_answer
 
     forms = options.AnswerForms(json=json, nagios=nagios, html=html, junit=junit)
     forms.check()
     view = anubis.recall(campaign, without_damaged=without_damaged, caller=Terminal(as_json=json))
     if superbench:
         _write_summary(view, superbench)
-    showing.answer_with(view, forms)
+    campaign_answer.answer_with(view, forms)
 
 
 def _write_summary(view: CampaignView, path: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 import anubis
 from anubis.cli import answer, options
 from anubis.cli.answer import check_page, write_page
-from anubis.cli.outlets import say, show_status
+from anubis.cli.streams import say, show_status
 from anubis.cli.terminal import Terminal
 from anubis.cli.verb import verb
 from anubis.operations.requests import (

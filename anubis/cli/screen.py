@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.segment import Segment
 
-from anubis.cli.outlets import styled_stream
+from anubis.cli.streams import styled_stream
 from anubis.core.text import escape
 
 UNKNOWN_WIDTH = 80  # columns, as of old terminals

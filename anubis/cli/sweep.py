@@ -49,10 +49,10 @@ class SweepAnswerer(Answerer):
         self.set_exit_code(answer.EXIT_CODES[result.judgement])
 
     def _show(self, result: SweepResult) -> None:
-        from anubis.cli import showing
+        from anubis.cli import campaign_answer
 
         if result.campaign:
-            showing.campaign(result.campaign.view, as_json=self.as_json)
+            campaign_answer.campaign(result.campaign.view, as_json=self.as_json)
         if self.as_json:
             return
         if result.campaign is None:

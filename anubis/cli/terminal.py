@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from anubis.cli.outlets import say, show_status
+from anubis.cli.streams import say, show_status
 from anubis.core.errors import AnubisError
 from anubis.operations.caller import Caller
 

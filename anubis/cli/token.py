@@ -10,7 +10,7 @@ import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
-from anubis.cli.outlets import say
+from anubis.cli.streams import say
 from anubis.core.errors import UsageError
 from anubis.text.files import read_text
 

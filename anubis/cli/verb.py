@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from anubis.cli import amounts
-from anubis.cli.outlets import say
+from anubis.cli.streams import say
 from anubis.core.errors import AnubisError, UsageError
 from anubis.operations.requests import (
     Argument,

@@ -46,8 +46,8 @@ from anubis.text import hostlist, places
 from anubis.text.reading import Shape, kind_of, load_yaml, read
 
 if TYPE_CHECKING:  # what a gate need not load
-    from anubis.core.diagnose.classes import ErrorClasses
     from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
+    from anubis.core.diagnose.error_classes import ErrorClasses
     from anubis.core.watch.watch_settings import WatchPolicy
     from anubis.lab.study.scenario import Scenario
     from anubis.reach.notifiers.notifier import NotifierSettings
@@ -570,7 +570,7 @@ def watching(name: str) -> WatchPolicy:
 def error_classes(name: str = "default") -> ErrorClasses:
     """Read the meaning of log lines: a table under configs/classes/, laid over the shipped table
     that it names."""
-    from anubis.core.diagnose.classes import ErrorClasses
+    from anubis.core.diagnose.error_classes import ErrorClasses
 
     path = find("classes", name)
     table = read(load_yaml(path, ConfigError), ErrorClasses, f'"{path}"', ConfigError)

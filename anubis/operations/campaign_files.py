@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anubis.config import catalog, configs, criteria_files
-from anubis.core.campaign.requested import (
+from anubis.core.campaign.requested_plan import (
     RequestedCampaign,
     arrange_pairs,
     fabric_between,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
-from anubis.core.campaign.following import nodes_handed_back
+from anubis.core.campaign.follow_ups import nodes_handed_back
 from anubis.core.campaign.planning import Estimate, Schedule
 from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine
 from anubis.core.clock import TOLERANCE_S
@@ -61,9 +61,9 @@ from anubis.reach.executors.executor import Executor
 from anubis.report.campaign_remarks import remarks_on
 from anubis.report.view import CampaignResult, CampaignView
 from anubis.store import event_log
+from anubis.store.database_errors import insist
 from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import RENEWED_S, HeldNodes, holder_of, utc
-from anubis.store.trouble import insist
 from anubis.text import places
 from anubis.text.hostlist import shorten
 from anubis.text.wording import quantity, time_span

@@ -43,7 +43,7 @@ from anubis.operations.tell import note
 from anubis.operations.watch import take_looks
 from anubis.readers.jobs.trace_reader import TraceContext, TraceReader, trace_readers
 from anubis.report.diagnose import DiagnosisView, headline, lines
-from anubis.report.diagnoses import facts_of
+from anubis.report.diagnosis_pages import facts_of
 from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.history import ClusterHistory
 from anubis.text.wording import quantity

@@ -26,7 +26,7 @@ from anubis.operations.diagnose import SOURCE, diagnose_and_tell, kept_of
 from anubis.operations.keeping import Keeping, enter_if_answered
 from anubis.operations.requests import DiagnosisRequest
 from anubis.operations.tell import note, stall_event_record, stalls_by_job
-from anubis.report.diagnoses import OPEN, DiagnosedCluster, DiagnosedJob
+from anubis.report.diagnosis_pages import OPEN, DiagnosedCluster, DiagnosedJob
 from anubis.store.diagnoses import DETAILS_KEPT_S, DiagnosisDetails
 from anubis.store.history import ClusterHistory
 from anubis.text.wording import moment, time_span

@@ -22,7 +22,7 @@ from anubis.core.errors import AnubisError, StoreError, UsageError
 from anubis.core.history.defects import Defect, TrackRecord
 from anubis.core.history.defects import track_records as records_of
 from anubis.core.history.drift import drifts
-from anubis.core.judge.damaged import leave_out_damaged as leave_out
+from anubis.core.judge.damaged_measurements import leave_out_damaged as leave_out
 from anubis.core.judge.pooling import CampaignEvidence, join
 from anubis.core.records import Assessment, Campaign, ClusterIdentity, CriteriaSet, Execution
 from anubis.core.select.decision import Decision
@@ -41,7 +41,7 @@ from anubis.store.clusters import ForgottenCluster
 from anubis.store.executions import DamagedExecution
 from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Forgotten, Import
-from anubis.store.soundness import Soundness
+from anubis.store.integrity import Soundness
 from anubis.text import places
 from anubis.text.hostlist import shorten
 from anubis.text.wording import damage_note, moment

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anubis.config import configs
-from anubis.core.diagnose.classes import ErrorClasses, Recognised
+from anubis.core.diagnose.error_classes import ErrorClasses, Recognised
 from anubis.core.diagnose.evidence import Gravity
 from anubis.core.errors import AnubisError
 from anubis.core.history.events import IncidentReported, KeptEvent, SuspicionRaised

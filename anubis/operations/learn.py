@@ -15,7 +15,7 @@ from anubis.config import configs, criteria_files
 from anubis.core.amounts import seconds_of
 from anubis.core.errors import ConfigError, CriteriaError, UsageError, named_by_request
 from anubis.core.judge.comparison import Renewal, criterion_changes, renewal
-from anubis.core.judge.earlier import learned_before
+from anubis.core.judge.earlier_scatter import learned_before
 from anubis.core.judge.equality import Versions, versions
 from anubis.core.judge.learning import learn_criteria
 from anubis.core.judge.pooling import CampaignEvidence

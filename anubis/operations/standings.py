@@ -27,7 +27,7 @@ from anubis.operations.selector import (
     read_present,
 )
 from anubis.store import codec
-from anubis.store.experience import ConcludedMark, StandingMark
+from anubis.store.conclusions import ConcludedMark, StandingMark
 from anubis.store.history import ClusterHistory
 from anubis.text import places
 from anubis.text.files import write_whole

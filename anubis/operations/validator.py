@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from anubis import __version__
-from anubis.core.campaign.following import following_steps, nodes_handed_back
+from anubis.core.campaign.follow_ups import following_steps, nodes_handed_back
 from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.campaign.state_machine import (
     CampaignEvent,

@@ -14,8 +14,8 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.judge.kinds import split_by_kind, undecided_remark
 from anubis.core.judge.limits import limit_of, limits_by_metric
+from anubis.core.judge.node_kinds import split_by_kind, undecided_remark
 from anubis.core.judge.units import Units, latest_executions, units
 from anubis.core.records import (
     WORST_FIRST,

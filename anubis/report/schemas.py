@@ -39,7 +39,7 @@ from anubis.report.criteria import (
 )
 from anubis.report.decision import DecisionLine
 from anubis.report.diagnose import DiagnosisLine, FactLine
-from anubis.report.diagnoses import DiagnosedLine
+from anubis.report.diagnosis_pages import DiagnosedLine
 from anubis.report.documents import (
     CheckLine,
     NodeCheckLine,
@@ -88,8 +88,8 @@ from anubis.report.track_records import TrackRecordLine
 from anubis.report.watch import AnomalyLine, LookLine, SuspicionLine
 from anubis.report.watch_model import ModelledMetricLine, WatchModelLine
 from anubis.report.watch_rounds import WatchLine
-from anubis.store.happenings import Kept
 from anubis.store.imports import Forgotten
+from anubis.store.node_events import Kept
 from anubis.store.tokens import AuditEntry
 
 Schema = dict[str, Any]

@@ -13,8 +13,8 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from anubis.core.fabric import Fabric, Nic, Part, RailNic, RailNics
-from anubis.core.judge.kinds import kinds_of
 from anubis.core.judge.limits import remedy_of
+from anubis.core.judge.node_kinds import kinds_of
 from anubis.core.network.coverage import Coverage, coverage_of, untested_by_reason
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import NOTHING

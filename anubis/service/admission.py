@@ -20,7 +20,7 @@ from anubis.operations.tokens import TokenScope, find_token
 from anubis.service.problems import A_BUG, MEDIA_TYPE, Refused, problem, status_of
 from anubis.service.requester import LOG, OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
-from anubis.service.shared import AuditTrail
+from anubis.service.service_state import AuditTrail
 from anubis.store.tokens import AuditEntry, Token
 from anubis.text.wording import moment
 

@@ -29,7 +29,7 @@ from anubis.reach.orchestrators.pod_gate import answer_review
 from anubis.report import decision as decisions
 from anubis.report import history as told
 from anubis.report import jsonl
-from anubis.report.diagnoses import DiagnosedJob, diagnosed_line
+from anubis.report.diagnosis_pages import DiagnosedJob, diagnosed_line
 from anubis.report.documents import ReceiptLine
 from anubis.report.fleet import NodeGlance, campaign_line
 from anubis.report.imports import incidents_line, kernel_lines_line
@@ -48,7 +48,7 @@ from anubis.service.requests import (
     read_request,
     text_of,
 )
-from anubis.service.shared import House
+from anubis.service.service_state import House
 from anubis.service.slow_pages import (
     Inquiry,
     diagnoses_overview,

@@ -25,7 +25,7 @@ from anubis.service import api, pages
 from anubis.service.admission import Door
 from anubis.service.problems import MEDIA_TYPE, OwnFiles, Refused, problem
 from anubis.service.requester import LOG
-from anubis.service.shared import House
+from anubis.service.service_state import House
 from anubis.store.claims import FORGOTTEN_AFTER_S
 from anubis.store.history import History
 

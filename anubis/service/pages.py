@@ -24,17 +24,17 @@ from anubis.operations.fleet import (
     steps_planned,
 )
 from anubis.operations.history import drift_of_node, recall
-from anubis.report import diagnoses as told_diagnoses
-from anubis.report import drift, html, keep, watch_rounds
+from anubis.report import campaign_page, drift, keep, watch_rounds
+from anubis.report import diagnosis_pages as told_diagnoses
 from anubis.report import service_pages as written
-from anubis.report.diagnoses import shown_again
+from anubis.report.diagnosis_pages import shown_again
 from anubis.report.fleet import NodeGlance, NodeQuery, campaign_line
 from anubis.report.page import simulated_note
 from anubis.report.service_pages import DAYS, ClusterOnPage, ClusterOverTime, health_page
 from anubis.service.api import actions_of, find_diagnosis, find_look, find_node, requester_of
 from anubis.service.fleet_cache import Snapshot
 from anubis.service.requester import Requester
-from anubis.service.shared import House
+from anubis.service.service_state import House
 from anubis.service.slow_pages import (
     diagnoses_overview,
     drift_overview,
@@ -133,7 +133,7 @@ def router(house: House) -> APIRouter:
     @pages.get("/campaigns/{campaign}/report")
     def report(campaign: str, request: Request) -> Response:
         house.refuse_unknown(campaign)
-        return _page(html.render(recall(campaign, caller=requester_of(request))))
+        return _page(campaign_page.render(recall(campaign, caller=requester_of(request))))
 
     @pages.get("/campaigns/{campaign}/stream")
     async def stream(campaign: str, request: Request) -> Response:

@@ -32,7 +32,7 @@ from anubis.service.pages import STREAMED_S
 from anubis.service.problems import MEDIA_TYPE, problem
 from anubis.service.requester import LOG, OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
-from anubis.service.shared import AuditTrail, House
+from anubis.service.service_state import AuditTrail, House
 from anubis.service.slow_pages import Overviews, Question
 from anubis.store.database import own_name
 from anubis.text.places import history_url

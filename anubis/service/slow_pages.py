@@ -17,7 +17,7 @@ from anubis.operations.links import links_at_a_glance
 from anubis.operations.risk import risk_at_a_glance
 from anubis.operations.tickets import out_of_work
 from anubis.operations.watch_rounds import last_looks
-from anubis.report import diagnoses, drift, links, risk_page, tickets, watch_rounds
+from anubis.report import diagnosis_pages, drift, links, risk_page, tickets, watch_rounds
 from anubis.report.page import simulated_note
 from anubis.service.gate import make_executor, open_history
 from anubis.service.problems import Refused
@@ -134,10 +134,10 @@ def diagnoses_overview(question: Question) -> Overview:
     clusters = last_diagnoses(requester)
     return Overview(
         at=at,
-        page=diagnoses.diagnoses_page(clusters, at, question.simulated),
+        page=diagnosis_pages.diagnoses_page(clusters, at, question.simulated),
         documents={
             "diagnosed": [
-                (cluster.cluster, diagnoses.diagnosed_line(job))
+                (cluster.cluster, diagnosis_pages.diagnosed_line(job))
                 for cluster in clusters
                 for job in cluster.jobs
             ]

@@ -39,14 +39,14 @@ from anubis.store.campaigns import (
 from anubis.store.checksums import Damage
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
-from anubis.store.happenings import begin_watches
-from anubis.store.measured import (
+from anubis.store.measured_nodes import (
     FAILED,
     MEASURED,
     failed_alone,
     measured_nodes,
     sum_of_failed,
 )
+from anubis.store.node_events import begin_watches
 from anubis.store.row_mapping import (
     UNPACKABLE,
     Form,

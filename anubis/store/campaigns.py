@@ -18,7 +18,7 @@ from anubis.core.records import Campaign, CampaignKind, Demand, Judgement, Workl
 from anubis.store import claims
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import Database, upsert
-from anubis.store.happenings import BY_CAMPAIGNS, keep_attributes
+from anubis.store.node_events import BY_CAMPAIGNS, keep_attributes
 from anubis.store.row_mapping import RecordTable, metadata, side_by_side
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be

@@ -15,8 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from anubis.core.errors import CampaignTakenError, StoreUnreachableError
 from anubis.store.database import Database, own_name, this_process
+from anubis.store.database_errors import explain
 from anubis.store.holds import LASTS_S, holder_of, utc
-from anubis.store.trouble import explain
 
 NAMESPACE = 0x616E7562  # the first half of our advisory locks; the second is the campaign
 OF_ACTIONS = 0x616E7563  # the same, where the second is an action of the keeper

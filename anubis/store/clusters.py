@@ -24,9 +24,9 @@ from anubis.store.campaigns import CAMPAIGNS, VALIDATING, forget_campaign
 from anubis.store.checksums import Damage
 from anubis.store.database import PER_QUESTION, Database, upsert
 from anubis.store.event_records import EVENT_RECORDS, apart_from_jobs
-from anubis.store.happenings import ATTRIBUTES, INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.keeping import LIVES
+from anubis.store.node_events import ATTRIBUTES, INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.row_counts import ROW_COUNTS, recount
 from anubis.store.row_mapping import CHECKED_BY, RecordTable, metadata
 

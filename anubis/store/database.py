@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from anubis.core.errors import StoreError
 from anubis.store.checksums import Damage
-from anubis.store.trouble import explain
+from anubis.store.database_errors import explain
 from anubis.text.packages import require_package
 
 PRAGMAS = (

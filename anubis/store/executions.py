@@ -19,7 +19,7 @@ from anubis.store import row_mapping
 from anubis.store.campaigns import CAMPAIGNS, campaign_column, key_of, refuse_gone, short_row
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
-from anubis.store.happenings import attributes_of
+from anubis.store.node_events import attributes_of
 from anubis.store.row_mapping import UNPACKABLE, Form, Prose, RecordTable, RowValues, Share
 from anubis.store.shared_values import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, reference, sharing
 

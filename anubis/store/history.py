@@ -17,20 +17,20 @@ from anubis.store.assessments import Assessments
 from anubis.store.campaigns import Campaigns
 from anubis.store.claims import ProcessLock, acting_lock
 from anubis.store.clusters import Clusters, NodeNames
+from anubis.store.conclusions import Experience
 from anubis.store.database import Database
 from anubis.store.decisions import Decisions
 from anubis.store.diagnoses import Diagnoses
 from anubis.store.event_records import EventRecords
 from anubis.store.executions import EarlierRuns, Executions
-from anubis.store.experience import Experience
-from anubis.store.happenings import INCIDENTS, REPAIRS, Happenings, JobRows, Watches
 from anubis.store.holds import Holds
 from anubis.store.imports import Imports
+from anubis.store.integrity import Examination, Soundness
 from anubis.store.keeping import KeeperState
 from anubis.store.looks import Looks
 from anubis.store.messages import Messages
+from anubis.store.node_events import INCIDENTS, REPAIRS, Happenings, JobRows, Watches
 from anubis.store.periodic_tasks import PeriodicTasks
-from anubis.store.soundness import Examination, Soundness
 from anubis.store.tokens import Audit, Tokens
 
 P = ParamSpec("P")

@@ -13,7 +13,7 @@ from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Incident, Watch
 from anubis.store.campaigns import forget_campaign
 from anubis.store.database import Database
-from anubis.store.happenings import ATTRIBUTES, INCIDENTS, WATCHES, Kept, keep_attributes
+from anubis.store.node_events import ATTRIBUTES, INCIDENTS, WATCHES, Kept, keep_attributes
 from anubis.store.row_counts import recount
 from anubis.store.row_mapping import RecordTable, Row, side_by_side
 

@@ -51,11 +51,11 @@ from anubis.store import codec, messages
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
 from anubis.store.claims import ProcessLock, driving_lock, keeping_lock
+from anubis.store.conclusions import VALIDATED
 from anubis.store.database import PER_QUESTION, Database, upsert, write_alone
 from anubis.store.event_records import EVENT_RECORDS
-from anubis.store.experience import VALIDATED
-from anubis.store.happenings import JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
+from anubis.store.node_events import JOBS, REPAIRS, WATCHES
 from anubis.store.row_counts import change_row_count, wait_for_row_count
 from anubis.store.row_mapping import Form, RecordTable, Row, converted_form, metadata
 

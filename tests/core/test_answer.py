@@ -20,8 +20,8 @@ from anubis.cli.answer import EXIT_CODES
 from anubis.core.fabric import Part
 from anubis.core.network.crossing import link_part, nic_part
 from anubis.lab.simulation.simulated_network import Fault
+from anubis.report import campaign_page as page
 from anubis.report import campaign_screen, jsonl
-from anubis.report import html as page
 from tests.core.test_scan import RAILS, TWO_TIERS, scanned
 
 

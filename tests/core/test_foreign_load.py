@@ -10,7 +10,7 @@ from fleets import entry, small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.campaign.following import following_steps
+from anubis.core.campaign.follow_ups import following_steps
 from anubis.core.campaign.planning import steps
 from anubis.core.judge.foreign_load import CODE, TAKEN, mean_shares
 from anubis.core.judge.judgement import assess

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch, rail_nics_on
-from anubis.core.judge.searched import blame, cast_votes
+from anubis.core.judge.group_verdicts import blame, cast_votes
 from anubis.core.network import posterior
 from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.confirmation import confirmation

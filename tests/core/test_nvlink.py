@@ -11,7 +11,7 @@ import pytest
 from fleets import spec
 
 from anubis.core.campaign.planning import plan, steps
-from anubis.core.campaign.requested import RequestedCampaign, fabric_between
+from anubis.core.campaign.requested_plan import RequestedCampaign, fabric_between
 from anubis.core.errors import TopologyError, UsageError
 from anubis.core.fabric import Domain, DomainNode, Fabric, Part, RailNic, place
 from anubis.core.judge.units import _size

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from anubis.core.judge import criteria
-from anubis.core.judge.kinds import find_kinds
+from anubis.core.judge.node_kinds import find_kinds
 from anubis.core.judge.units import Units
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
 

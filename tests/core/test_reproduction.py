@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from fleets import spec
 
-from anubis.core.campaign.following import _steps_across
+from anubis.core.campaign.follow_ups import _steps_across
 from anubis.core.campaign.planning import plan
 from anubis.core.fabric import Fabric, Part
-from anubis.core.judge.searched import SIZE
+from anubis.core.judge.group_verdicts import SIZE
 from anubis.core.network.crossing import link_part
 from anubis.core.network.reproduction import (
     Division,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from anubis.core.judge import criteria, ecdf, slow_steps
+from anubis.core.judge.second_measurements import count_equal_chances
 from anubis.core.judge.slow_steps import learn_share, learn_slow_steps, set_aside, tail_chances
-from anubis.core.judge.twice import count_equal_chances
 from anubis.core.records import CriterionKey, MetricSpec, Policy, SlowShare, Workload
 
 STEPS = 32

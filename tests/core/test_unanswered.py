@@ -9,7 +9,7 @@ from fleets import entry, small_plan
 
 from anubis.core.campaign.planning import narrow
 from anubis.core.fabric import single_switch
-from anubis.core.judge.damaged import leave_out_damaged
+from anubis.core.judge.damaged_measurements import leave_out_damaged
 from anubis.core.records import Ended, Judgement
 from tests.core.test_judgement import ended, executions, judged, learn
 

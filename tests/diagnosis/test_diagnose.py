@@ -34,7 +34,7 @@ from anubis.operations.diagnose import DiagnosisRequest, diagnose_and_tell, rule
 from anubis.operations.diagnose_due import SETTLED_S
 from anubis.operations.tell import note
 from anubis.report import diagnose as report
-from anubis.report.diagnoses import diagnosis_page, sentences
+from anubis.report.diagnosis_pages import diagnosis_page, sentences
 from tests.diagnosis.made_recorders import inspector_files, ras_text, scrape
 
 NOW = 1_790_000_000.0

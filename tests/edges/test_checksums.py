@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from anubis.store.integrity import SHARED
 from anubis.store.row_counts import ROW_COUNTS
 from anubis.store.row_mapping import CHECKED_BY, metadata
-from anubis.store.soundness import SHARED
 from tests.edges.desk import Desk, Done
 
 pytestmark = pytest.mark.long

@@ -46,10 +46,10 @@ from anubis.core.records import (
 )
 from anubis.store.campaigns import CHECKSUM
 from anubis.store.checksums import ColumnChecksum, fits_long
-from anubis.store.happenings import INCIDENTS, begin_watches
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
 from anubis.store.keeping import News
+from anubis.store.node_events import INCIDENTS, begin_watches
 
 ROOT = Path(__file__).parents[2]
 

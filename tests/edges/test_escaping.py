@@ -10,7 +10,7 @@ import unicodedata
 
 import pytest
 
-from anubis.cli.outlets import Outlet
+from anubis.cli.streams import Outlet
 from anubis.core.text import escape, escape_line, make_storable
 from tests.edges.desk import FLOW, Desk
 

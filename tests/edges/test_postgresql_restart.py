@@ -19,8 +19,8 @@ pytestmark = pytest.mark.long
 
 REPEATS = 3
 IMPATIENT = """import sys
-from anubis.store import claims, holds, trouble
-trouble.PATIENCE_S = 0.5
+from anubis.store import claims, holds, database_errors
+database_errors.PATIENCE_S = 0.5
 claims.LASTS_S = holds.LASTS_S = 5.0
 from anubis.cli.main import main
 main()

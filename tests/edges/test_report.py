@@ -49,8 +49,8 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.operations.history import view_of
-from anubis.report import campaign_screen, html, jsonl
-from anubis.report.html import facts, omissions, steps
+from anubis.report import campaign_page, campaign_screen, jsonl
+from anubis.report.campaign_page import facts, omissions, steps
 from anubis.report.metric_rows import metric_rows
 from anubis.report.view import CampaignView
 from tests.patience import LIMIT_S
@@ -346,7 +346,7 @@ def test_a_page_that_names_two_of_four_parts_says_that_there_are_more():
     )
     for parts, more in ((paths, True), (paths[:2], False)):
         assessment = Assessment(alone=(), nodes=(), parts=parts)
-        page = html.render(replace(small_view(), assessment=assessment))
+        page = campaign_page.render(replace(small_view(), assessment=assessment))
         head = page[page.index("<h1") : page.index("</h1>")]
         assert [path.subject in head for path in paths] == [True, True, False, False]
         assert ("and 2 more defective" in head) is more
@@ -510,7 +510,7 @@ def test_a_limit_that_is_too_tight_for_the_healthy_is_remarked_beneath_the_table
     view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], loose)),))
     said = "healthy units vary widely: alpha 0.916 would suit them"
     assert said in shown(view)
-    assert said in html.render(view)
+    assert said in campaign_page.render(view)
     barely = replace(loose, proposed_alpha=0.94996)  # 0.950 would read as if nothing were wrong
     view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], barely)),))
     assert "alpha 0.949 would suit them; at 0.95 some" in " ".join(shown(view).split())
@@ -544,7 +544,7 @@ def test_the_reason_of_a_refused_criterion_is_beneath_the_table():
     view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], refused)),))
     assert "step_s (1)" in shown(view)
     assert "(1) not judged: repeatability 0.91 is below alpha 0.95" in shown(view)
-    assert "not judged: repeatability 0.91 is below alpha 0.95" in html.render(view)
+    assert "not judged: repeatability 0.91 is below alpha 0.95" in campaign_page.render(view)
 
 
 def test_nothing_measured_at_all_still_makes_every_report():
@@ -552,7 +552,7 @@ def test_nothing_measured_at_all_still_makes_every_report():
     empty = replace(view, executions=(), criteria=(), assessment=Assessment(alone=(), nodes=()))
     assert "0 healthy · 0 defective · 0 unknown" in shown(empty)
     assert len(list(jsonl.lines(empty))) == 1
-    assert "<svg" not in html.render(empty)
+    assert "<svg" not in campaign_page.render(empty)
 
 
 # --- as a page -----------------------------------------------------------------------------
@@ -581,7 +581,7 @@ class Markup(HTMLParser):
 
 
 def test_the_page_refers_to_nothing_outside_itself_and_forbids_it_too():
-    page = html.render(small_view())
+    page = campaign_page.render(small_view())
     assert "http:" not in page
     assert "https:" not in page
     assert "@import" not in page
@@ -599,7 +599,7 @@ def test_a_hostile_name_or_reason_stays_text():
     first, *rest = view.assessment.alone
     verdicts = (replace(first, reason=hostile, code=hostile), *rest)
     view = replace(view, assessment=replace(view.assessment, alone=verdicts))
-    harmless, page = Markup(html.render(small_view())), Markup(html.render(view))
+    harmless, page = Markup(campaign_page.render(small_view())), Markup(campaign_page.render(view))
     count = [tag for tag, _ in page.tags].count
     assert count("script") == [tag for tag, _ in harmless.tags].count("script")
     assert count("img") == 0
@@ -608,7 +608,7 @@ def test_a_hostile_name_or_reason_stays_text():
 
 
 def test_the_page_lists_every_node_with_its_verdict_and_omissions():
-    page = Markup(html.render(small_view()))
+    page = Markup(campaign_page.render(small_view()))
     tiles = {a["data-node"]: a for _, a in page.tags if "data-node" in a}
     assert {name: tile["class"] for name, tile in tiles.items()} == {
         "n01": "t healthy",
@@ -622,14 +622,15 @@ def test_the_page_lists_every_node_with_its_verdict_and_omissions():
 
 
 def test_three_thousand_nodes_fit_in_a_page_of_two_megabytes():
-    page = html.render(large_view())
+    page = campaign_page.render(large_view())
     assert page.count("data-node=") == 3000
     assert len(page) < 2e6
 
 
 def test_importing_the_reports_loads_no_library_for_showing():
     code = (
-        "import sys, anubis.report.html, anubis.report.campaign_screen, anubis.report.jsonl\n"
+        "import sys\n"
+        "from anubis.report import campaign_page, campaign_screen, jsonl\n"
         "print([m for m in ('rich', 'jinja2') if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -643,7 +644,7 @@ def test_the_first_sentence_states_which_nodes_may_be_used():
     )
     assert small_view().sentence == sentence + further
     assert fleet_view(["n01"], defective=set()).sentence == "1 of 1 node may go into service."
-    assert sentence in Markup(html.render(small_view())).text
+    assert sentence in Markup(campaign_page.render(small_view())).text
 
 
 def test_an_instruction_is_listed_once_for_all_nodes_that_need_it():
@@ -663,7 +664,7 @@ def test_an_instruction_is_listed_once_for_all_nodes_that_need_it():
         ("look at the console", (), ("n4",)),
     ]
     assert re.search(r"reset the GPU +n\[1,3\]", shown(view))
-    assert "its serial number" in Markup(html.render(view)).text
+    assert "its serial number" in Markup(campaign_page.render(view)).text
     verdicts = [json.loads(line) for line in jsonl.lines(view)]
     assert {v.get("action") for v in verdicts if v.get("node") == "n1"} == {"reset the GPU", None}
 
@@ -671,7 +672,9 @@ def test_an_instruction_is_listed_once_for_all_nodes_that_need_it():
 @pytest.mark.parametrize("kind", [CampaignKind.ACCEPT, CampaignKind.VALIDATE])
 def test_an_acceptance_ends_with_the_list_of_healthy_nodes_and_room_to_sign(kind):
     view = replace(small_view(), site="Hall 3", by="ada@login1")
-    page = Markup(html.render(replace(view, campaign=replace(view.campaign, kind=kind)))).text
+    page = Markup(
+        campaign_page.render(replace(view, campaign=replace(view.campaign, kind=kind)))
+    ).text
     assert "n[01,04]" in page
     assert all(fact in page for fact in ("Hall 3", "ada@login1", "3f9c1a77d2"))
     assert ("signature" in page) is (kind is CampaignKind.ACCEPT)
@@ -679,14 +682,14 @@ def test_an_acceptance_ends_with_the_list_of_healthy_nodes_and_room_to_sign(kind
 
 
 def test_wide_tables_of_the_page_scroll_by_keyboard_and_have_names():
-    tags = Markup(html.render(small_view())).tags
+    tags = Markup(campaign_page.render(small_view())).tags
     wide = [attributes for _, attributes in tags if attributes.get("class") == "wide"]
     assert wide
     assert all(area["tabindex"] == "0" and area["aria-label"] for area in wide)
 
 
 def test_every_page_gets_its_frame_and_its_scrolling_areas_from_one_place():
-    templates = list(Path(html.__file__).with_name("templates").glob("*.j2"))
+    templates = list(Path(campaign_page.__file__).with_name("templates").glob("*.j2"))
     assert {file.name for file in templates if "<!doctype" in file.read_text()} == {"page.html.j2"}
     scrolling = {file.name for file in templates if 'class="wide"' in file.read_text()}
     assert scrolling == {"table.html.j2"}
@@ -696,7 +699,7 @@ def test_every_page_gets_its_frame_and_its_scrolling_areas_from_one_place():
 @pytest.mark.parametrize("make", [small_view, pytest.param(large_view, marks=pytest.mark.long)])
 def test_a_browser_lists_the_verdicts_without_complaint(make, tmp_path: Path):
     page = tmp_path / "report.html"
-    page.write_text(html.render(make()), encoding="utf-8")
+    page.write_text(campaign_page.render(make()), encoding="utf-8")
     run = subprocess.run(
         [
             *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),

@@ -31,7 +31,7 @@ from anubis.operations.keep import KeptFleet
 from anubis.operations.requests import GateRequest, Terms
 from anubis.operations.tell import Telling
 from anubis.operations.tokens import make_token, revoke_token
-from anubis.service import admission, gate, pages, shared
+from anubis.service import admission, gate, pages, service_state
 from anubis.service.app import Actor
 from anubis.service.fleet_cache import Board, Snapshot
 from anubis.service.gate import GateQuestion, Gates, StartedTests, reply
@@ -40,7 +40,7 @@ from anubis.service.metrics import Gauges
 from anubis.service.problems import OwnFiles
 from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
-from anubis.service.shared import AuditTrail
+from anubis.service.service_state import AuditTrail
 from anubis.store import claims, database
 from anubis.store.keeping import LastTurn
 from anubis.store.tokens import AuditEntry
@@ -496,7 +496,7 @@ def test_events_that_come_together_are_kept_together_and_a_bad_one_spoils_no_oth
         batches.append(len(tellings))
         return telling.tell_all(tellings, history, caller)
 
-    monkeypatch.setattr(shared, "tell_all", tell_all)
+    monkeypatch.setattr(service_state, "tell_all", tell_all)
     box, requester = visitor.house.event_queue, Requester(visitor.house.history, "", ())
     refused = []
 

@@ -31,7 +31,7 @@ from anubis.operations.tell import note
 from anubis.operations.watch_rounds import look_at_job, view_of
 from anubis.report import service_pages
 from anubis.report.diagnose import DiagnosisView
-from anubis.report.diagnoses import shown_again
+from anubis.report.diagnosis_pages import shown_again
 from anubis.report.fleet import CampaignGlance
 from anubis.report.risk_page import risk_page
 from anubis.report.watch import lines

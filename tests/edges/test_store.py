@@ -65,15 +65,15 @@ from anubis.core.records import (
 )
 from anubis.core.select.decision import Outlook, decide
 from anubis.core.select.selection import learn_detection
-from anubis.store import codec, database, row_mapping, trouble
+from anubis.store import codec, database, database_errors, row_mapping
 from anubis.store.campaigns import CAMPAIGNS, CampaignRow
 from anubis.store.database import HEAD
+from anubis.store.database_errors import insist
 from anubis.store.decisions import DECISIONS
-from anubis.store.happenings import Kept
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S, holder_of
 from anubis.store.imports import Forgotten
-from anubis.store.trouble import insist
+from anubis.store.node_events import Kept
 from tests.edges.executions import GEMM, campaign, execution
 from tests.edges.postgresql import Server, ask, engine_for
 from tests.edges.stamps import stamp
@@ -924,7 +924,7 @@ IMPORTS = """
 import os, sys, time
 from dataclasses import replace
 from anubis.store.history import History
-from anubis.store.trouble import insist
+from anubis.store.database_errors import insist
 from tests.edges.executions import execution
 """
 
@@ -1245,7 +1245,7 @@ def test_a_lock_that_lasts_is_waited_for_and_one_that_stays_is_one_sentence(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "PRAGMAS", ("busy_timeout = 50",))
-    monkeypatch.setattr(trouble, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(database_errors, "PATIENCE_S", 1.0)
     remarks: list[str] = []
     with History.open(url) as history, closing(engine_for(url).raw_connection()) as other:
         history.campaigns.begin(campaign())
@@ -1254,7 +1254,7 @@ def test_a_lock_that_lasts_is_waited_for_and_one_that_stays_is_one_sentence(
         with pytest.raises(StoreUnreachableError, match=locked):
             insist(lambda: history.executions.record("c1", [execution("a")]), remarks.append)
         assert len(remarks) == 1
-        monkeypatch.setattr(trouble, "PATIENCE_S", 60.0)
+        monkeypatch.setattr(database_errors, "PATIENCE_S", 60.0)
         insist(
             lambda: history.executions.record("c1", [execution("a")]), lambda _: other.rollback()
         )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.cli.outlets import IN_ASCII
+from anubis.cli.streams import IN_ASCII
 from anubis.core.errors import TopologyError
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.inspection import Inspection

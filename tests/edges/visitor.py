@@ -13,7 +13,7 @@ from anubis.service.keeper_turns import Turns
 from anubis.service.metrics import Gauges
 from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
-from anubis.service.shared import AuditTrail, House
+from anubis.service.service_state import AuditTrail, House
 from anubis.service.slow_pages import Overviews, Question
 from tests.edges.desk import check_line
 

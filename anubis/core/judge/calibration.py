@@ -15,9 +15,9 @@ level has its own scatter, and the sum of both variances the degrees of freedom 
 
 Fewer than 20 units say little of how much the next one may differ, and Student's t is wide. There
 the policy is a prior: healthy units scatter by half of what alpha allows, which is worth 8 degrees
-of freedom. The scatter of earlier campaigns is a second one (earlier.py). The limit is that with a
-prior or without one, whichever is strictest. If earlier campaigns mislead, a healthy unit is beyond
-it five times as often as it may be, and no more.
+of freedom. The scatter of earlier campaigns is a second one (earlier_scatter.py). The limit is that
+with a prior or without one, whichever is strictest. If earlier campaigns mislead, a healthy unit is
+beyond it five times as often as it may be, and no more.
 """
 
 from __future__ import annotations

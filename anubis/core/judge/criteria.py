@@ -37,7 +37,7 @@ from anubis.core.judge.calibration import (
     sample_healthy,
     smallest_loss,
 )
-from anubis.core.judge.earlier import fit_priors
+from anubis.core.judge.earlier_scatter import fit_priors
 from anubis.core.judge.ecdf import goodness
 from anubis.core.records import (
     Criterion,

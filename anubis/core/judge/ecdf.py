@@ -21,7 +21,7 @@ counts in full; 0 is the formula of the ANUBIS paper. For single values d is 1 -
    weight. Halves that are small enough are compared pair by pair.
 
 The cost is O(N m log N log L) for N samples of m values on L levels. The tests compare the result
-with the double loop. The loops are compiled (compiled.py); a few samples are compared by the
+with the double loop. The loops are compiled (compiled_ecdf.py); a few samples are compared by the
 definition, long before numba would be loaded.
 """
 
@@ -173,10 +173,10 @@ def distances_to(bundle: Bundle, reference: Samples, tail: float, *, worse: bool
     if bundle.lengths.max() == reference.size == 1:
         loss = np.maximum(0.0, 1 - bundle.values / reference)
         return loss if worse else np.maximum(loss, 1 - reference / bundle.values)
-    from anubis.core.judge import compiled
+    from anubis.core.judge import compiled_ecdf
 
     out = np.empty(len(bundle))
-    compiled.distances_to(bundle.values, bundle.starts, reference, tail, worse, out)
+    compiled_ecdf.distances_to(bundle.values, bundle.starts, reference, tail, worse, out)
     return out
 
 
@@ -186,10 +186,10 @@ def typical_losses(bundle: Bundle, reference: Samples) -> Samples:
         if bundle.lengths.max() == reference.size == 1:
             return 1 - bundle.values / reference
         return np.array([ecdf.typical_loss(sample, reference) for sample in bundle])
-    from anubis.core.judge import compiled
+    from anubis.core.judge import compiled_ecdf
 
     out = np.empty(len(bundle))
-    compiled.typical_losses(bundle.values, bundle.starts, reference, out)
+    compiled_ecdf.typical_losses(bundle.values, bundle.starts, reference, out)
     return out
 
 
@@ -200,7 +200,7 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
         return _single_value_sums(bundle.values, counted)
     if len(bundle) <= FEW:
         return _sums_of_pairs(bundle, tail, counted)
-    from anubis.core.judge import compiled
+    from anubis.core.judge import compiled_ecdf
 
     order, ordered = bundle.maximum_order
     rank = np.empty(len(bundle), dtype=np.int32)
@@ -209,7 +209,7 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
     owner = np.repeat(rank, bundle.lengths)[points]
     levels, rungs, first_rung = _ladder(ordered.lengths)
     sums = np.zeros(len(bundle))
-    compiled.divide(
+    compiled_ecdf.divide(
         owner,
         bundle.values[points],
         ordered.values,

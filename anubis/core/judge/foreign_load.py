@@ -17,8 +17,8 @@ import numpy as np
 
 from anubis.core.arrays import Flags
 from anubis.core.judge.criteria import shortfalls, to_similarity
+from anubis.core.judge.second_measurements import GOOD, judge_by_both_times, judge_each_time
 from anubis.core.judge.siblings import number_nodes
-from anubis.core.judge.twice import GOOD, judge_by_both_times, judge_each_time
 from anubis.core.judge.units import SAMPLED, Units, are_usable
 from anubis.core.records import Criterion, Execution, Result, Samples, Workload
 

@@ -21,18 +21,18 @@ from anubis.core.judge.criteria import (
     similarities,
     to_similarity,
 )
-from anubis.core.judge.crossed import Crossed
 from anubis.core.judge.ecdf import goodness
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
 from anubis.core.judge.foreign_load import CODE as FOREIGN_LOAD
 from anubis.core.judge.foreign_load import ForeignLoad, judge_under_load
-from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
+from anubis.core.judge.group_verdicts import judge_members, searches
 from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
+from anubis.core.judge.node_kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.odd_numbers import NO_SCREENS, Screens, judge_odd_numbers, name_wrong_bits
-from anubis.core.judge.searched import judge_members, searches
+from anubis.core.judge.pair_verdicts import Crossed
+from anubis.core.judge.second_measurements import SharedCables, find_suspects, judge_by_both_times
 from anubis.core.judge.siblings import number_nodes
-from anubis.core.judge.twice import SharedCables, find_suspects, judge_by_both_times
 from anubis.core.judge.unanswered import LOST, judge_silent_rails, judge_unmeasured, judge_unusable
 from anubis.core.judge.units import Units, partition
 from anubis.core.judge.verdicts import (

@@ -13,10 +13,10 @@ import numpy as np
 
 from anubis.core.arrays import Ints
 from anubis.core.judge.criteria import learn
-from anubis.core.judge.earlier import earlier_criteria
+from anubis.core.judge.earlier_scatter import earlier_criteria
 from anubis.core.judge.equality import Versions
-from anubis.core.judge.kinds import find_kinds, is_of_no_kind, kinds_of, split_by_kind
-from anubis.core.judge.searched import cast_votes
+from anubis.core.judge.group_verdicts import cast_votes
+from anubis.core.judge.node_kinds import find_kinds, is_of_no_kind, kinds_of, split_by_kind
 from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.two_levels import Learned, find_two_levels
 from anubis.core.judge.units import Units

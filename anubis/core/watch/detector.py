@@ -26,10 +26,10 @@ from anubis.core.watch.contrast import (
 from anubis.core.watch.deviations import Departure, Deviations
 from anubis.core.watch.distances import AnswersForMetrics, Comparison, unjudged_reason
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
-from anubis.core.watch.search import Run, runs
 from anubis.core.watch.silences import costs, cut_at_stop, silences
 from anubis.core.watch.telemetry import Side, Span, Telemetry, span_of
 from anubis.core.watch.watch_settings import WatchSettings
+from anubis.core.watch.window_search import Run, runs
 
 ROUNDING = 1e-9  # 0.29 * 100 is a little less than 29
 GPU_WORK = {"gpu_duty", "gpu_graphics", "gpu_tensor", "gpu_sm", "gpu_fp"}  # more is no fault

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from anubis.core.diagnose.classes import ErrorClasses, Recognised
+from anubis.core.diagnose.error_classes import ErrorClasses, Recognised
 from anubis.core.diagnose.evidence import Collector, JobEvidence, LogEvent, RankMap
 from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, time_of, written_at

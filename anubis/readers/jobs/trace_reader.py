@@ -12,7 +12,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TypeVar
 
-from anubis.core.diagnose.classes import ErrorClasses
+from anubis.core.diagnose.error_classes import ErrorClasses
 from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap
 from anubis.core.errors import EvidenceError
 from anubis.core.watch.findings import Look

@@ -18,8 +18,8 @@ from itertools import chain, islice
 from pathlib import Path
 
 from anubis.core.amounts import DAY_S
-from anubis.core.diagnose.classes import ErrorClasses, Recognised
 from anubis.core.diagnose.crash import AROUND_S, WAITED_S
+from anubis.core.diagnose.error_classes import ErrorClasses, Recognised
 from anubis.core.diagnose.evidence import (
     Advance,
     Collector,

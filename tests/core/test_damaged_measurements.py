@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anubis.core.campaign.planning import is_planned, steps
-from anubis.core.judge.damaged import CODE, leave_out_damaged
+from anubis.core.judge.damaged_measurements import CODE, leave_out_damaged
 from anubis.core.records import (
     Assessment,
     BatchVerdict,

@@ -20,10 +20,10 @@ from anubis.store.database import Database
 from anubis.store.decisions import DECISIONS
 from anubis.store.event_records import EVENT_RECORDS
 from anubis.store.executions import EXECUTIONS, describe_damage
-from anubis.store.happenings import ATTRIBUTES, INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.keeping import ACTIONS, KEEPERS, KEPT_BY, LIVES
-from anubis.store.measured import refuse_other_rows
+from anubis.store.measured_nodes import refuse_other_rows
+from anubis.store.node_events import ATTRIBUTES, INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.row_counts import ROW_COUNTS, refuse_changed
 from anubis.store.row_mapping import UNPACKABLE, RecordTable, SharedTable
 from anubis.store.shared_values import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, ROSTERS

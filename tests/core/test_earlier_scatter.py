@@ -10,7 +10,7 @@ from scipy import special, stats
 
 from anubis.core.judge import criteria
 from anubis.core.judge.calibration import MISLED, Prior, Strictness, _bound
-from anubis.core.judge.earlier import (
+from anubis.core.judge.earlier_scatter import (
     MOST_DEGREES,
     earlier_criteria,
     fit_prior,

@@ -59,15 +59,7 @@ from anubis.store.event_records import (
     told_by_id,
 )
 from anubis.store.executions import EXECUTIONS
-from anubis.store.happenings import (
-    ATTRIBUTES,
-    INCIDENTS,
-    REPAIRS,
-    WATCHES,
-    attributes_of,
-    incident_columns,
-)
-from anubis.store.measured import (
+from anubis.store.measured_nodes import (
     FAILED,
     MEASURED,
     MeasuredNodes,
@@ -75,6 +67,14 @@ from anubis.store.measured import (
     measured_nodes,
     refuse_other,
     sum_of_failed,
+)
+from anubis.store.node_events import (
+    ATTRIBUTES,
+    INCIDENTS,
+    REPAIRS,
+    WATCHES,
+    attributes_of,
+    incident_columns,
 )
 from anubis.store.row_counts import RowCount, refuse_changed, row_counts_of
 from anubis.store.row_mapping import RecordTable

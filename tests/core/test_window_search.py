@@ -6,7 +6,7 @@ from itertools import groupby
 
 import numpy as np
 
-from anubis.core.watch.search import Run, runs
+from anubis.core.watch.window_search import Run, runs
 
 
 class Flags:

@@ -17,9 +17,9 @@ from anubis.core.network.pairing import Purpose
 from anubis.core.records import Judgement, Plan, PlannedEntry
 from anubis.operations.campaigns import PlannedCampaign
 from anubis.reach.executors.programs import spell
+from anubis.report import campaign_page as html_report
 from anubis.report import campaign_screen, jsonl
 from anubis.report import coverage as coverage_report
-from anubis.report import html as html_report
 from anubis.report.jsonl import phase_fields
 from anubis.report.view import CampaignView
 from anubis.text.wording import quantity, short_node_list, time_span
