@@ -6,9 +6,9 @@ Reports only read. They never judge and never run anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -136,13 +136,11 @@ class CampaignView:
 
     def remedy(self, code: str) -> Remedy | None:
         """Return what to do about a verdict with this code; thousands of verdicts share a few."""
-        if code not in self._remedies:
-            self._remedies[code] = remedy_of(code, self.campaign.policy)
-        return self._remedies[code]
+        return self._remedy(code)
 
     @cached_property
-    def _remedies(self) -> dict[str, Remedy | None]:
-        return {}
+    def _remedy(self) -> Callable[[str], Remedy | None]:
+        return cache(partial(remedy_of, policy=self.campaign.policy))
 
     @property
     def sentence(self) -> str:

@@ -9,9 +9,9 @@ others are stuck themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from anubis.core.diagnose.evidence import Advance, Call, CallState
 
@@ -239,15 +239,12 @@ class Waiting:
         """The ranks of a group at an operation: for all of them the same, and so found once."""
         members = self.members.get(communicator, NO_RANKS)
         if rank not in members:
-            return self._find_meeting(members | {rank}, communicator, sequence)
-        place = communicator, sequence
-        if place not in self._meetings:
-            self._meetings[place] = self._find_meeting(members, communicator, sequence)
-        return self._meetings[place]
+            members |= {rank}
+        return self._meetings(members, communicator, sequence)
 
     @cached_property
-    def _meetings(self) -> dict[tuple[str, int], _Meeting]:
-        return {}
+    def _meetings(self) -> Callable[[Ranks, str, int], _Meeting]:
+        return cache(self._find_meeting)
 
     def _find_meeting(self, members: Ranks, communicator: str, sequence: int) -> _Meeting:
         progress = self.progress.get(communicator, {})

@@ -34,7 +34,6 @@ from itertools import combinations
 import numpy as np
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judge import ecdf
 from anubis.core.records import Direction, Samples
 
 
@@ -162,17 +161,14 @@ class Bundle:
 
 def distances_to(bundle: Bundle, reference: Samples, tail: float, *, worse: bool) -> Samples:
     """The distance of every sample to the reference; with `worse`, the one-sided shortfall."""
+    if bundle.lengths.max() == reference.size == 1:  # the definition, for all at once
+        gaps = reference - bundle.values
+        gaps = np.maximum(0.0, gaps) if worse else np.abs(gaps)
+        losses: Samples = gaps / np.maximum(bundle.values, reference)
+        return losses
     if len(bundle) <= FEW:
-        if bundle.lengths.max() == reference.size == 1:  # the definition, for all at once
-            gaps = reference - bundle.values
-            gaps = np.maximum(0.0, gaps) if worse else np.abs(gaps)
-            few: Samples = gaps / np.maximum(bundle.values, reference)
-            return few
-        distance = ecdf.shortfall if worse else ecdf.distance
-        return np.array([distance(sample, reference, tail) for sample in bundle])
-    if bundle.lengths.max() == reference.size == 1:
-        loss = np.maximum(0.0, 1 - bundle.values / reference)
-        return loss if worse else np.maximum(loss, 1 - reference / bundle.values)
+        compare = shortfall if worse else distance
+        return np.array([compare(sample, reference, tail) for sample in bundle])
     from anubis.core.judge import compiled_ecdf
 
     out = np.empty(len(bundle))
@@ -181,11 +177,11 @@ def distances_to(bundle: Bundle, reference: Samples, tail: float, *, worse: bool
 
 
 def typical_losses(bundle: Bundle, reference: Samples) -> Samples:
-    """`ecdf.typical_loss` of every sample."""
+    """`typical_loss` of every sample."""
+    if bundle.lengths.max() == reference.size == 1:
+        return 1 - bundle.values / reference
     if len(bundle) <= FEW:
-        if bundle.lengths.max() == reference.size == 1:
-            return 1 - bundle.values / reference
-        return np.array([ecdf.typical_loss(sample, reference) for sample in bundle])
+        return np.array([typical_loss(sample, reference) for sample in bundle])
     from anubis.core.judge import compiled_ecdf
 
     out = np.empty(len(bundle))
@@ -237,9 +233,9 @@ def _single_value_sums(values: Samples, counted: Mask) -> Samples:
 def _sums_of_pairs(bundle: Bundle, tail: float, counted: Mask) -> Samples:
     sums = np.zeros(len(bundle))
     for a, b in combinations(range(len(bundle)), 2):
-        distance = ecdf.distance(bundle[a], bundle[b], tail)
-        sums[a] += distance * counted[b]
-        sums[b] += distance * counted[a]
+        apart = distance(bundle[a], bundle[b], tail)
+        sums[a] += apart * counted[b]
+        sums[b] += apart * counted[a]
     return sums
 
 
