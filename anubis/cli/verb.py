@@ -289,6 +289,7 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {  # of a verb, by its name at that t
     "import csv": {"-m": "--map"},
     "import incidents": {"-m": "--mapping"},
     "import nodes": {"-m": "--map"},
+    "keep": {"--test": "--carry-out"},
     "learn": {"--from": "--criteria"},
     "risk show": {"--file": "--risk-model"},
     "risk train": {"--file": "--risk-model", "--model": "--kind"},

@@ -33,6 +33,7 @@ MOVED = {
     "risk show n1 --file w.npz": "risk show n1 --risk-model w.npz",
     "diagnose 4711 --policy prod -tfabric.txt": "diagnose 4711 --diagnosis prod "
     "--topology fabric.txt",
+    "keep --cluster prod.yaml --test 7": "keep --cluster prod.yaml --carry-out 7",
     "bench new sums -b mine": "bench new sums --benchmarks mine",
 }
 
