@@ -27,6 +27,8 @@ def escape(text: str) -> str:
 
 def escape_line(text: str) -> str:
     """Escape the same characters, and line breaks, for a sentence that must stay on one line."""
+    if text.isascii() and text.isprintable():  # as nearly all is, and seen at once
+        return text
     return _UNSHOWN_IN_LINE.sub(_spell, text)
 
 

@@ -9,7 +9,6 @@ import codecs
 import gzip
 import io
 import json
-import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -46,7 +45,6 @@ _MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
 
 ErrorType = type[AnubisError]
 FromPairs = Callable[[list[tuple[str, Any]]], Any]
-_NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
 
 
 def read_bytes(path: Path, error: ErrorType, named: str = "", limit: int = MOST_BYTES) -> bytes:
@@ -212,7 +210,7 @@ def json_value(text: str, pairs: FromPairs | None = None) -> Any:
         value = json.loads(text, parse_int=_whole, object_pairs_hook=pairs)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
-    if text.count("[") + text.count("{") > DEEPEST and _depth(text) > DEEPEST:
+    if text.count("[") + text.count("{") > DEEPEST and _is_too_deep(value):
         raise ValueError(TOO_DEEP)
     if "\\ud" in text.lower():
         try:
@@ -225,12 +223,13 @@ def json_value(text: str, pairs: FromPairs | None = None) -> Any:
 TOO_DEEP = f"lists or tables nest too deep, expected at most {DEEPEST} levels"
 
 
-def _depth(text: str) -> int:
-    """Nesting depth of a valid document, counted no further than the limit."""
-    brackets, depth = _NO_BRACKETS.sub("", text), 0
-    while brackets and depth <= DEEPEST:
-        brackets, depth = brackets.replace("[]", "").replace("{}", ""), depth + 1
-    return depth
+def _is_too_deep(value: object) -> bool:
+    level, depth = [value], 0
+    while level and depth < DEEPEST:
+        inner = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [part for parts in inner for part in parts if isinstance(part, (dict, list))]
+        depth += 1
+    return bool(level)
 
 
 def _whole(digits: str) -> int:

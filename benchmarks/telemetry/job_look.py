@@ -37,7 +37,8 @@ MOST_MEMORY = 2 << 30  # of the process that looks
 MOST_WORDS = 2000  # bytes of a reason
 CHUNK = 1 << 16  # bytes at a time
 PACKED = b"\x1f\x8b"  # as gzip begins
-JOB_ID = re.compile(r"[A-Za-z0-9][\w.@+-]{0,199}", re.ASCII)
+_NAME = r"[A-Za-z0-9][\w.@+-]{0,252}"
+JOB_ID = re.compile(rf"{_NAME}(/{_NAME}){{0,2}}", re.ASCII)  # of Slurm, or as Kubernetes has it
 PLACE = "{job}"
 HOOKED = b"ANUBIS_LIVE_DIR="  # in the environment of a rank that can be asked
 SLURM = r"\d*:[^:]*:/(slurm(_\w+)?/uid_\d+|system\.slice/(\w+_)?slurmstepd\.scope)/job_{}(/.*)?"

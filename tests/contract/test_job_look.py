@@ -57,6 +57,13 @@ def test_a_look_is_begun_once_and_then_fetched_repeatedly(base: Path):
     assert agent.answer("GET", "4712")[0] == 404
 
 
+def test_a_job_of_kubernetes_has_a_folder_in_that_of_its_namespace(base: Path):
+    (base / "research/Job/llama").mkdir(mode=0o700, parents=True)
+    agent = looks(base, BRINGS)
+    assert agent.answer("POST", "research%2FJob%2Fllama")[0] == 202
+    assert answer(agent, "research%2FJob%2Fllama") == (200, LOOK)
+
+
 def test_one_look_goes_on_at_a_time(base: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(telemetry.job_look, "LIMIT_S", 0.5)
     agent = looks(base, SLEEPS)
@@ -75,7 +82,7 @@ def test_the_reason_why_a_look_brought_nothing_is_the_answer(base: Path, looking
     assert why in str(content)
 
 
-@pytest.mark.parametrize("name", ["..", "a%2Fb", "-x", "", "a b", "x" * 300])
+@pytest.mark.parametrize("name", ["..", "a%2F..", "a%2F%2Fb", "%2Fa", "-x", "", "a b", "x" * 300])
 def test_only_the_id_of_a_job_is_put_into_a_path(base: Path, name: str):
     assert looks(base, BRINGS).answer("POST", name)[0] == 400
 

@@ -46,7 +46,7 @@ from anubis.core.diagnose.live_progress import (
 from anubis.core.errors import EvidenceError
 from anubis.operations.caller import Caller
 from anubis.operations.diagnose import DiagnosisRequest
-from anubis.readers.jobs import live_trace
+from anubis.readers.jobs import live_trace, pid_namespaces
 from anubis.readers.jobs.live import (
     LiveAnswer,
     LiveLook,
@@ -427,6 +427,34 @@ def test_a_process_that_is_stopped_or_gone_is_seen_from_outside(
         fact.kind
         for fact in reason(evidence_of_looks([ask_ranks(find_ranks(tmp_path))]), hang.RULES).facts
     ] == ["gone"]
+
+
+def test_a_rank_in_a_pod_is_known_by_the_id_of_its_process_on_this_machine(
+    process: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A pod counts its processes by itself: its first one is another one outside."""
+    proc = tmp_path / "proc"
+    for pid, status in (("self", ""), (str(process.pid), f"NSpid:\t{process.pid}\t1\nSeccomp: 2")):
+        (proc / pid / "ns").mkdir(parents=True)
+        (proc / pid / "ns/pid").touch()
+        (proc / pid / "status").write_text(f"Name:\tpython\n{status}\n")
+    monkeypatch.setattr(pid_namespaces, "PROC", proc)
+    here = (proc / str(process.pid) / "ns/pid").stat().st_ino
+    for rank, (pid, namespace) in enumerate([(1, here), (7, here), (1, here + 10**6)]):
+        words = {
+            "rank": rank,
+            "pid": pid,
+            "pid_namespace": namespace,
+            "socket": "",
+            "host": "pod-0",
+        }
+        (tmp_path / f"{rank}.json").write_text(json.dumps(words))
+    own = socket.gethostname()
+    assert [(rank.pid, rank.host) for rank in find_ranks(tmp_path)] == [
+        (process.pid, own),
+        (pid_namespaces.ENDED, own),  # others of its pod are here
+        (pid_namespaces.ENDED, "pod-0"),  # of a pod that is not here
+    ]
 
 
 def test_when_a_process_ended_is_known_only_of_one_that_was_met_while_it_ran(

@@ -37,7 +37,7 @@ MOST_RESOLVED = 64  # silent nodes; more of them are no fault of a node
 CLOCK_OFF_S = 60.0  # a node whose clock is further off says nothing of now
 LONGEST_WORD = 300  # characters of a reason
 GOES_ON = b""  # instead of an answer
-_TEXT = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_TEXT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)

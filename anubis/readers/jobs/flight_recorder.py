@@ -215,7 +215,7 @@ def _status(value: object, where: str) -> GroupStatus:
 def _call(value: object, where: str) -> RecordedCall:
     entry = _table(value, where, "an entry")
     group = entry.get("process_group") or ("", "")
-    if not isinstance(group, list | tuple) or len(group) != 2:
+    if not isinstance(group, (list, tuple)) or len(group) != 2:
         raise EvidenceError(f"{where}: an entry's process_group is no pair of name and description")
     return RecordedCall(
         group=_text(entry.get("pg_id", "")),
@@ -245,8 +245,10 @@ def _state(entry: Mapping[Any, Any]) -> CallState:
 
 def _sizes(value: object) -> tuple[tuple[int, ...], ...]:
     return tuple(
-        tuple(number for number in _list(size)[:16] if type(number) is int and number >= 0)
-        for size in _list(value)[:64]
+        [
+            tuple([number for number in _list(size)[:16] if type(number) is int and number >= 0])
+            for size in _list(value)[:64]
+        ]
     )
 
 
@@ -264,11 +266,11 @@ def _table(value: object, where: str, name: str) -> Mapping[Any, Any]:
 
 
 def _list(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def _text(value: object, longest: int = LONGEST_NAME) -> str:
-    return escape_line(str(value)[:longest]) if isinstance(value, str | int | float) else ""
+    return escape_line(str(value)[:longest]) if isinstance(value, (str, int, float)) else ""
 
 
 def _count(value: object, where: str) -> int:

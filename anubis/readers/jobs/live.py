@@ -43,6 +43,7 @@ from anubis.core.diagnose.live_progress import (
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.flight_recorder import FlightDump, evidence_of, parse_dump
+from anubis.readers.jobs.pid_namespaces import ENDED, PidNamespaces
 from anubis.readers.jobs.scheduling import ProcessorWatch, kernel_function
 from anubis.readers.jobs.sockets import SocketWatch
 from anubis.readers.jobs.trace_reader import MOST_RANKS
@@ -106,10 +107,11 @@ def find_ranks(folder: Path) -> list[LiveRank]:
             )
     except OSError as cause:
         raise EvidenceError(f'cannot read "{folder}": {cause.strerror}') from None
-    return [_read_rank(file) for file in files]
+    namespaces = PidNamespaces()
+    return [_read_rank(file, namespaces) for file in files]
 
 
-def _read_rank(file: Path) -> LiveRank:
+def _read_rank(file: Path, namespaces: PidNamespaces) -> LiveRank:
     """Read the announcement of a rank; only the rank's own user may write it, and only from the
     folder."""
     try:
@@ -128,10 +130,14 @@ def _read_rank(file: Path) -> LiveRank:
             world=int(words.get("world", 0)),
             here=int(words.get("here", 0)),
         )
+        namespace = int(words.get("pid_namespace", 0))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise EvidenceError(f'"{file}" is no announcement of a rank') from None
     if not (0 <= rank.rank < MOST_RANKS and 0 < rank.pid < LARGEST_PID):
         raise EvidenceError(f'"{file}" announces no rank and no process that can be')
+    if namespace and (pid := namespaces.id_here(namespace, rank.pid)) != rank.pid:
+        host = rank.host if pid is None else socket.gethostname()
+        rank = replace(rank, pid=pid or ENDED, host=host)
     with suppress(OSError):  # it has ended
         if (user := Path(f"/proc/{rank.pid}").stat().st_uid) != owner:
             raise EvidenceError(

@@ -61,8 +61,10 @@ class _Rank:
         from pathlib import Path
 
         try:
-            pid = int(json.loads(Path(self._folder, f"{rank}.json").read_text())["pid"])
-            return pid != os.getpid() and Path(f"/proc/{pid}").exists()
+            words = json.loads(Path(self._folder, f"{rank}.json").read_text())
+            pid, here = int(words["pid"]), _pid_namespace()
+            is_here = words.get("pid_namespace", here) == here  # else its pod has ended
+            return is_here and pid != os.getpid() and Path(f"/proc/{pid}").exists()
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
@@ -96,6 +98,7 @@ def _start(folder: str, rank: int, world: int) -> object:
     words = {
         "rank": rank,
         "pid": os.getpid(),
+        "pid_namespace": _pid_namespace(),
         "host": socket.gethostname(),
         "socket": path,
         "world": world or max(size, 0),
@@ -105,6 +108,13 @@ def _start(folder: str, rank: int, world: int) -> object:
     _write_new(str(beside), json.dumps(words))
     beside.replace(place / f"{rank}.json")
     return server
+
+
+def _pid_namespace() -> int:
+    """Return the namespace in which the id of this process counts: a pod has its own."""
+    import os
+
+    return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 # pathlib is not loaded yet
 
 
 def _write_new(file: str, text: str) -> None:
