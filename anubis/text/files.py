@@ -224,7 +224,8 @@ TOO_DEEP = f"lists or tables nest too deep, expected at most {DEEPEST} levels"
 
 
 def _is_too_deep(value: object) -> bool:
-    level, depth = [value], 0
+    level: list[Any] = [value]
+    depth = 0
     while level and depth < DEEPEST:
         inner = (part.values() if isinstance(part, dict) else part for part in level)
         level = [part for parts in inner for part in parts if isinstance(part, (dict, list))]
