@@ -98,7 +98,7 @@ def list_standings(
     if not glances and nodes:
         raise UsageError(f"the history knows nothing of {nodes}")
     if not glances:
-        say("the history knows no node yet: begin with anubis accept")
+        say("the history has no nodes yet: begin with anubis accept")
     if json:
         answer.write_lines(map(fleet.node_line, glances))
     elif glances:

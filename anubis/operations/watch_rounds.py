@@ -326,7 +326,7 @@ def _look_at_all(
 
 
 def _failed_look(job: WatchedJob, why: str, part: ClusterHistory, caller: Caller) -> KeptLook:
-    caller.remark(f"job {job.id} could not be looked at: {why}")
+    caller.remark(f"job {job.id} could not be examined: {why}")
     return KeptLook(
         job=job.id,
         at=time_in(part, caller).now,

@@ -148,7 +148,7 @@ def judgement_reason(glance: NodeGlance) -> str:
         return f"passed {names(sorted(glance.passed), PASSES_NAMED)}"
     if glance.last is None:
         return "never tested"
-    return "no pass counts since its last incident, repair, defect or upgrade"
+    return "no pass that counts since its last incident, repair, defect or upgrade"
 
 
 def show_nodes(glances: Sequence[NodeGlance], console: Console) -> None:

@@ -57,7 +57,7 @@ def life_line(life: Sequence[Happening], now: float) -> str:
     begin = min(min(happening.at for happening in drawn), now - SHORTEST_S)
     chart = _chart(begin, now)
     tests = sum(happening.kind == "validation" for happening in drawn)
-    canvas = chart.frame(f"{len(drawn)} things that happened since {moment(begin)}, {tests} tests")
+    canvas = chart.frame(f"{len(drawn)} events since {moment(begin)}, {tests} tests")
     for happening in drawn:
         _draw(happening, chart, canvas, now)
     return serialize(canvas)
@@ -368,7 +368,7 @@ def days_picture(days: Sequence[FleetDay]) -> str:
     """Draw a column for each day: the nodes that are not healthy at its foot, so that one of a
     thousand is seen as well as one of ten."""
     largest = max(map(tests, days), default=0) or 1
-    label = f"what tests had shown of the nodes, on each of the last {len(days)} days"
+    label = f"nodes by their test results on each of the last {len(days)} days"
     canvas = picture(WIDE, HIGH + BELOW, "chart days", label)
     step = WIDE / max(1, len(days))
     for place, day in enumerate(days):

@@ -23,7 +23,7 @@ TROUBLES_NAMED = 3  # jobs: one line each in a turn's summary
 
 
 def sentences(looks: tuple[KeptLook, ...], now: float) -> Iterator[str]:
-    """Yield a summary of the running jobs, then the reason for each that could not be looked at."""
+    """Yield a summary of the running jobs, then the reason for each that could not be examined."""
     running = [look for look in looks if not look.job_ended]
     if not running:
         yield "watch: no running job was looked at yet"
@@ -35,7 +35,7 @@ def sentences(looks: tuple[KeptLook, ...], now: float) -> Iterator[str]:
         f" {time_span(max(0.0, now - newest))} ago, {quantity(suspects, 'suspected node')}"
     )
     for look in [look for look in running if look.trouble][:TROUBLES_NAMED]:
-        yield f"watch: job {look.job} could not be looked at: {look.trouble}"
+        yield f"watch: job {look.job} could not be examined: {look.trouble}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def sentences_on_rates(rates: Mapping[str, HitRate], source: str = "watch") -> I
     for category, rate in rates.items():
         yield (
             f"{source}: of its suspicions of {category}, tests confirmed {rate.hits} and refuted"
-            f" {rate.misses}; the next is believed to {rate.confidence():.0%}"
+            f" {rate.misses}; the next is {rate.confidence():.0%} likely to be right"
         )
 
 

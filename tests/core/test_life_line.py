@@ -64,7 +64,7 @@ def test_each_event_of_a_life_is_drawn_at_its_time_and_until_its_end_or_now():
     assert float(repair.get("width")) == pytest.approx(2 * day, abs=0.02)  # it is not over
     assert len({e.get("y") for e in (event, incident, repair, action)}) == 4
     assert "<gpu>" in "".join(incident.itertext())
-    assert svg.get("aria-label") == "6 things that happened since 1970-04-11 00:00 UTC, 2 tests"
+    assert svg.get("aria-label") == "6 events since 1970-04-11 00:00 UTC, 2 tests"
 
 
 def test_days_are_named_below():

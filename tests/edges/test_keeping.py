@@ -1235,7 +1235,7 @@ def test_a_suspicion_from_a_running_job_leads_to_a_verdict_and_changes_the_hit_r
     assert len(event_records(site)) == 2
     last = watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
     (sentence,) = sentences_on_rates(last.rates)
-    assert "confirmed 0 and refuted 1; the next is believed to 33%" in sentence
+    assert "confirmed 0 and refuted 1; the next is 33% likely to be right" in sentence
 
 
 class WaitingForEachOther(PlantedTelemetry):

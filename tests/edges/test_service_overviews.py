@@ -318,12 +318,12 @@ def test_a_job_that_is_watched_has_its_suspects_with_their_evidence_and_the_page
     assert (kept["17/4"]["suspects"], kept["18"]["trouble"]) == (1, "<nobody> answers")
     text = text_of(page(visitor, "/looks"))
     for sentence in (
-        "1 suspected 2 running jobs watched 1 could not be looked at",
+        "1 suspected 2 running jobs watched 1 could not be examined",
         "job 17/4: node n3 is unlike its 7 peers since",
         "cpu_use 2 %, peers 40",
         "left its peers by more than is usual in this job",
         "50%, no test yet",
-        "could not be looked at : &lt;nobody&gt; answers",
+        "could not be examined : &lt;nobody&gt; answers",
     ):
         assert sentence in text
     cluster = kept["17/4"]["cluster"]
