@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 
@@ -240,7 +240,7 @@ class CampaignMachine:
         self._on_node: dict[str, list[Step]] = {}
         self._ready: dict[str, None] = {}  # nodes whose next step may be possible; ordered
         self._deadlines: list[tuple[float, str, int]] = []
-        self._use = CableUse(plan.fabric) if plan.fabric else None
+        self._use = CableUse(plan.fabric) if plan.fabric else None  # the cables of this turn
         self._network: Room | None = None  # the pairs of this turn
         self._waiting: dict[int, dict[str, None]] = {}  # nodes that wait for room on a cable
 
@@ -359,7 +359,7 @@ class CampaignMachine:
         if able:  # without this, the same would be asked for again and again
             self.turn += 1
             first = self._begun.isdisjoint(step.workload for step in able)
-            self._network = Room(self._use, undisturbed=not first) if self._use else None
+            self._make_room(undisturbed=not first)
             self._take_up(able)
             return self._go_on()
         for node in sorted(event.defective):
@@ -605,13 +605,26 @@ class CampaignMachine:
     def _phase_name(self) -> str:
         return self._plan.phases[self.phase].name
 
+    def _make_room(self, *, undisturbed: bool = False) -> None:
+        """Begin a turn of pairs. Undisturbed ones take turns as if no route were known: tables that
+        are older than the cables, or switches that choose paths on the fly, would let them share a
+        cable, and so blame it."""
+        fabric = self._plan.fabric
+        if fabric is None or self._use is None:
+            return
+        routes = None if undisturbed else fabric.routes
+        if self._use.fabric.routes is not routes:
+            self._use = CableUse(replace(fabric, routes=routes))
+        self._network = Room(self._use, undisturbed=undisturbed)
+
     def _begin_next_phase(self) -> list[Command]:
         """Begin the next phase with any steps; after the last, the campaign is finished."""
         while self.phase + 1 < len(self._plan.phases):
             self.phase += 1
             self.turn = self.planned = self.done = 0
-            waits = self._use and not self._plan.non_blocking
-            self._network = Room(self._use) if self._use and waits else None
+            self._make_room()
+            if self._plan.non_blocking:
+                self._network = None
             self._queues.clear()
             self._ready.clear()
             fit = self._nodes - self.excluded.keys()
