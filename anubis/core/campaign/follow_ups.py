@@ -167,16 +167,18 @@ def _confirming_steps(
     turn: int,
     assessment: Assessment,
     turns: PairTurns,
-    begun: int = 0,
+    begun: int | None = None,
 ) -> Iterator[Step]:
     """Yield one more round of pairs, in which suspects meet nodes known to be good, and bad pairs
     measure again, undisturbed: a few at each leaf, and all that no part explains. If some remain in
-    doubt, further rounds follow."""
-    if plan.fabric and turn < begun + CONFIRMING_TURNS:
+    doubt, further rounds follow. Pairs across parts, which `begun` in a turn, run one after
+    another, so those that are bad again decide first which others are needed."""
+    first = begun or 0
+    if plan.fabric and turn < first + CONFIRMING_TURNS:
         assessment = keep_crossing(plan, assessment)
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.batch_verdicts, turns)
         model = add_hints(seen.model, plan.fabric, plan.counters)
-        chosen = confirmation(plan.fabric, seen.observations, model, again=turn > begun)
+        chosen = confirmation(plan.fabric, seen.observations, model, again=turn > first)
         rails = rails_of(plan.fabric, assessment.alone, assessment.batch_verdicts)
         unexplained = (
             pair_test
@@ -190,8 +192,9 @@ def _confirming_steps(
             for part in verdict.parts
         ]
         repeated = chain(Repetition(plan.fabric, seen).pairs_to_repeat(proven), unexplained)
-        pair_tests = (pair_test_at(plan.fabric, rail_nics) for rail_nics in chosen)
-        pairs = dict.fromkeys(chain(repeated, pair_tests))
+        pairs = dict.fromkeys(repeated)
+        if turn != begun or not pairs:
+            pairs |= dict.fromkeys(pair_test_at(plan.fabric, rail_nics) for rail_nics in chosen)
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups not in (*IN_GROUPS, PARTS):
                 can_cross = plan.spec(entry.workload).crosses_rails
