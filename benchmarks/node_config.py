@@ -34,6 +34,7 @@ OF_GPUS = (
     S("compute_mode", "which programs may use the GPU at a time"),
     S("power_limit_w", "power that the GPU may draw"),
     S("applications_clock", "clocks that were set for applications"),
+    S("gpu_links", "how each GPU reaches the others: NVLinks, or the way over PCIe"),
     S("slot", "place on the PCI bus, and NUMA node, of each GPU and adapter"),
     S("nearest_adapter", "the RDMA adapters that are nearest to each GPU"),
 )

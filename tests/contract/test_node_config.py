@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import kit.settings.host
 import kit.settings.network
 import kit.settings.pci
 import pytest
+from kit.gpus.readings import Unread
+from kit.settings.gpu_links import describe as describe_links
+from kit.settings.gpu_links import parse as parse_links
 from kit.settings.texts import NOT_SUPPORTED, Hidden, Settings
 
 from tests.contract.conftest import BENCHMARKS
@@ -322,6 +326,7 @@ def test_settings_of_gpus_are_those_of_their_driver(root, run, nvml_library):
     assert settings["power_limit_w"]["cuda:1"] == "400 W"
     assert settings["ecc_mode"]["cuda:0"] == "on"
     assert "inforom of cuda:0" in environment["unread"]  # this driver does not know the question
+    assert environment["unread"]["gpu_links"] == "nvidia-smi is not on PATH"
     samples = {s["metric"]: s["samples"][0] for s in ran.document["series"]}
     assert samples["settings"] == sum(map(len, settings.values()))
     assert samples["settings_unread"] == len(environment["unread"])
@@ -343,3 +348,57 @@ def test_a_machine_with_amd_gpus_reports_the_settings_that_its_kernel_shows(root
     environment = ran.document["environment"]
     assert environment["settings"]["driver"] == {"node": "amdgpu 6.10.5"}
     assert "only what the kernel shows is read" in environment["unread"]["vbios"]
+
+
+# as drivers 570 and 418 write it, with adapters beside the GPUs; the first underlines its header
+HGX = """\
+\t\x1b[4mGPU0\tGPU1\tGPU2\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tNV18\tNV18\tPIX\tSYS\t0-55,112-167\t0\t\tN/A
+GPU1\tNV18\t X \tNV18\tNODE\tSYS\t0-55,112-167\t0\t\tN/A
+GPU2\tNV18\tNV18\t X \tSYS\tPIX\t56-111,168-223\t1\t\tN/A
+NIC0\tPIX\tNODE\tSYS\t X \tSYS\t\t\t\t
+NIC1\tSYS\tSYS\tPIX\tSYS\t X \t\t\t\t
+
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes
+  NV#  = Connection traversing a bonded set of # NVLinks
+
+NIC Legend:
+
+  NIC0: mlx5_0
+"""
+BRIDGED = """\
+        GPU0    GPU1    GPU2    GPU3    mlx5_0  CPU Affinity
+GPU0     X      NV12    PXB     SYS     PHB     0-13,28-41
+GPU1    NV12     X      PXB     SYS     PHB     0-13,28-41
+GPU2    PXB     PXB      X      SYS     NODE    0-13,28-41
+GPU3    SYS     SYS     SYS      X      SYS     14-27,42-55
+mlx5_0  PHB     PHB     NODE    SYS      X
+"""
+
+
+def test_how_gpus_reach_each_other_is_read_from_the_table_of_nvidias_tool():
+    both = {0: "NV18", 1: "NV18", 2: "NV18"}
+    expected = {gpu: {other: both[other] for other in both if other != gpu} for gpu in both}
+    assert parse_links(HGX) == expected
+    told = {gpu: describe_links(of_gpu) for gpu, of_gpu in parse_links(BRIDGED).items()}
+    assert told[0] == "NV12 to 1; PXB to 2; SYS to 3"
+    assert told[3] == "SYS to 0-2"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "shows no table of GPUs that is known"),
+        ("Failed to initialize NVML: Unknown Error", "shows no table of GPUs that is known"),
+        (HGX.replace("GPU1\tNV18", "GPU1\tERR!"), 'says "ERR!" of GPU1, which is not known'),
+        (HGX[: HGX.index("GPU2\tNV18")], "shows no table of GPUs that is known"),  # it was cut
+        (HGX[: HGX.index("\t X \tSYS\tPIX")], 'says "NV18 NV18" of GPU2, which is not known'),
+        (HGX.replace("GPU1\tNV18\t X", "GPU1\t X \tNV18"), 'says "X" of GPU1'),
+    ],
+)
+def test_a_table_of_nvidias_tool_in_an_unknown_form_is_one_sentence(text, complaint):
+    with pytest.raises(Unread, match=re.escape(complaint)):
+        parse_links(text)

@@ -726,6 +726,7 @@ def test_one_word_at_two_tiers_is_two_switches():
         ("  \n", "is empty"),
         ("hello to the world of tables\n", "no fabric could be read"),
         ("| a | b |\n|---|---|\n", "no fabric could be read"),
+        ("\t\x1b[4mGPU0\tGPU1\x1b[0m\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n", "inside of one node"),
         ("[]", "holds no topology"),
         ("[1, 2", "not valid JSON: line 1: .*cut off"),
         ("[" * 100_000, "not valid JSON: .*too deep"),

@@ -43,6 +43,7 @@ FOLLOWED = 64  # NICs between which routes are followed, to see whether they arr
 
 _OF_IBNETDISCOVER = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"|^(switch|ca)guid=', re.MULTILINE)
 _OF_SLURM = re.compile(r"^\s*(SwitchName|Switch|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
+_OF_ONE_NODE = re.compile(r"^(\x1b\[\d*m|\s)*GPU0\s+X\s", re.MULTILINE)
 _OF_YAML = re.compile(
     r"^(racks|links|rails|domains|items|apiVersion)\s*:|^-\s+topology\s*:", re.MULTILINE
 )
@@ -145,6 +146,11 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
         return _parse_yaml(parse_yaml(text, where, TopologyError), where)
     if _OF_SLURM.search(text):
         return slurm.parse_conf(text)
+    if _OF_ONE_NODE.search(text):
+        raise TopologyError(
+            f"{where} shows the inside of one node (nvidia-smi topo -m), and no switch between "
+            "nodes: anubis bench run node_config reads it"
+        )
     survey = table.parse(text)
     unreadable = sum(finding.kind == "unreadable" for finding in survey.findings)
     if not survey.fabric.nics or len(survey.fabric.nics) < unreadable:

@@ -10,6 +10,8 @@ from pathlib import Path
 from kit.gpus import nvml
 from kit.gpus.cards import amd_cards, cards
 from kit.gpus.readings import Reading, Unread
+from kit.settings.gpu_links import describe as describe_links
+from kit.settings.gpu_links import read_links
 from kit.settings.texts import NOT_SUPPORTED, Settings, file_text
 
 OF_DRIVER = {"nvml": "nvml_version", "cuda_of_driver": "cuda_driver_version"}
@@ -72,6 +74,18 @@ def tell_gpus(settings: Settings, root: Path, asking: Future[Readings], patience
             settings.miss(name, error)
     else:
         tell_readings(settings, driver, gpus, may_be_kept(settings, root))
+        if len(gpus) > 1:
+            tell_links(settings, patience_s)
+
+
+def tell_links(settings: Settings, patience_s: float) -> None:
+    try:
+        links = read_links(patience_s)
+    except Unread as error:
+        settings.miss("gpu_links", error)
+    else:
+        for gpu, of_gpu in links.items():
+            settings.tell("gpu_links", describe_links(of_gpu), f"cuda:{gpu}")
 
 
 def may_be_kept(settings: Settings, root: Path) -> bool:
