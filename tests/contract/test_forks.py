@@ -161,6 +161,18 @@ def test_without_a_server_the_stand_in_is_the_interpreter(lent):
     assert guardian.forked_for(order, "gone") == []
 
 
+def test_no_python3_on_path_is_needed_and_a_folder_in_which_nothing_may_run_is_no_failure(
+    lent, tmp_path, monkeypatch
+):
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\nexit 77\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert lent.start(lent.order(SAYS)).communicate(timeout=LIMIT_S)[0] == "out\n"
+    (lent.loads_nothing / "forked_python").chmod(0o644)
+    assert lent.order(SAYS)["forks"] == ""
+
+
 def test_a_program_with_other_libraries_is_started_by_itself(lent):
     assert lent.order(SAYS)["forks"].startswith("@anubis-")
     assert lent.order(SAYS, LD_PRELOAD="other.so")["forks"] == ""
