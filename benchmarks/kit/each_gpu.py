@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from signal import strsignal
 from typing import Any
 
 import contract
@@ -30,7 +31,7 @@ from kit.together import MEETING, STARTS, hold_meeting
 from kit.tools import Output, Silent, run
 
 DAY_S = 86400.0  # without a limit of its caller
-PATIENCE_S = 5.0  # with a driver that may hang
+PATIENCE_S = 20.0  # with a driver that may hang: without persistence it wakes eight GPUs first
 LIMIT = "ANUBIS_LIMIT_S"  # after so long the program is ended from outside
 
 GPUS = contract.Parameter(
@@ -209,9 +210,14 @@ def document_of(gpu: Gpu, output: Output) -> dict[str, Any] | None:
 
 
 def reason_in(output: Output) -> str:
-    """Return the last line on stderr, in which a program says why, without the program's name
-    before it."""
-    line = (output.stderr.strip().splitlines() or [f"exit {output.exit_code}, without a word"])[-1]
+    """Return why a program ended: the signal that ended it, or its last line on stderr, in which it
+    says why, without its name before it."""
+    lines = output.stderr.strip().splitlines()
+    if output.exit_code < 0:
+        words = f'; last words on stderr: "{lines[-1]}"' if lines else ""
+        number = -output.exit_code
+        return f"it was killed by signal {number} ({strsignal(number)}){words}"
+    line = (lines or [f"exit {output.exit_code}, without a word"])[-1]
     return line.partition(": ")[2] or line
 
 

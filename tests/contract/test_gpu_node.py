@@ -120,6 +120,9 @@ def measure(report, meet):
         time.sleep(1000)
     if gpu == os.environ.get("BROKEN"):
         raise RuntimeError("CUDA error: an illegal memory access\\nCompile with a flag")
+    if gpu == os.environ.get("CRASHES"):
+        print("each: a warning", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), 9)
     report.add("speed", "cuda:0", [1 + len(list(HERE.glob("*-*")))])
     report.note(seen=gpu, cpus=str(sorted(os.sched_getaffinity(0))), state={{"cuda:0": gpu}})
 
@@ -153,11 +156,13 @@ def test_all_gpus_are_measured_at_once_by_a_process_each_near_its_gpu(run, gpu_n
 
 def test_a_gpu_that_hangs_and_one_that_fails_cost_their_own_samples(run, gpu_node, each):
     planted = {"SICK": "GPU-1", "BROKEN": "GPU-2", "ANUBIS_LIMIT_S": 8, "NVML_lost_3": 1}
+    planted |= {"CRASHES": "GPU-4"}
     ran = run(each, "--meet=3", env=gpu_node(5).environment(**planted))
-    assert speeds(ran.document).keys() == {"cuda:0", "cuda:4"}
+    assert speeds(ran.document).keys() == {"cuda:0"}
     facts = ran.document["environment"]
+    crash = 'it was killed by signal 9 (Killed); last words on stderr: "each: a warning"'
     failures = {"cuda:2": "CUDA error: an illegal memory access", "cuda:3": "GPU is lost"}
-    assert facts["failed_devices"] == failures
+    assert facts["failed_devices"] == failures | {"cuda:4": crash}
     assert facts["silent_devices"].keys() == {"cuda:1"}
     assert facts["silent_devices"]["cuda:1"].startswith("no answer within 7.")
 
