@@ -379,7 +379,7 @@ mlx5_0  PHB     PHB     NODE    SYS      X
 """
 
 
-def test_how_gpus_reach_each_other_is_read_from_the_table_of_nvidias_tool():
+def test_the_table_of_nvidias_tool_says_by_which_way_gpus_reach_each_other():
     both = {0: "NV18", 1: "NV18", 2: "NV18"}
     expected = {gpu: {other: both[other] for other in both if other != gpu} for gpu in both}
     assert parse_links(HGX) == expected

@@ -1,4 +1,4 @@
-"""How the GPUs of a node reach each other, by `nvidia-smi topo -m`: NVLinks, or the way over PCIe.
+"""How the GPUs of a node reach each peer, by `nvidia-smi topo -m`: NVLinks, or the way over PCIe.
 
 The order of its words is from near to far: NV18 (so many NVLinks), PIX (one PCIe bridge), PXB
 (several), PHB (the host's bridge), NODE (within a NUMA node), SYS (between processors).
@@ -41,12 +41,12 @@ def parse(text: str) -> Links:
         raise Unread("nvidia-smi topo -m shows no table of GPUs that is known")
     links: Links = {}
     for gpu, words in table.items():
-        of_others = {other: word for other, word in zip(gpus, words, strict=False) if other != gpu}
-        odd = [word for word in of_others.values() if not WORD.fullmatch(word)]
+        of_gpu = {peer: word for peer, word in zip(gpus, words, strict=False) if peer != gpu}
+        odd = [word for word in of_gpu.values() if not WORD.fullmatch(word)]
         if odd or len(words) < len(gpus) or words[gpus.index(gpu)] != SELF:
             shown = odd[0] if odd else " ".join(words)
             raise Unread(f'nvidia-smi topo -m says "{shown}" of {gpu}, which is not known')
-        links[number(gpu)] = {number(other): word for other, word in of_others.items()}
+        links[number(gpu)] = {number(peer): word for peer, word in of_gpu.items()}
     return links
 
 
@@ -62,6 +62,6 @@ def number(gpu: str) -> int:
 def describe(links: dict[int, str]) -> str:
     """Return `NV18 to 1-7`, with a part for each way."""
     ways: dict[str, list[int]] = {}
-    for other, word in links.items():
-        ways.setdefault(word, []).append(other)
-    return "; ".join(f"{word} to {show_list(others)}" for word, others in sorted(ways.items()))
+    for peer, word in links.items():
+        ways.setdefault(word, []).append(peer)
+    return "; ".join(f"{word} to {show_list(peers)}" for word, peers in sorted(ways.items()))
