@@ -1106,9 +1106,9 @@ class Remedy:
     limit_s: float = 1800.0
     """How long one of them may take."""
 
-    def command_line(self, step: int, node: str) -> tuple[str, ...]:
-        """Words of one of its commands for a node."""
-        return tuple(word.replace("{node}", node) for word in self.commands[step])
+    def commands_for(self, node: str) -> list[tuple[str, ...]]:
+        """Words of its commands for a node."""
+        return [tuple(w.replace("{node}", node) for w in words) for words in self.commands]
 
 
 @dataclass(frozen=True, kw_only=True)

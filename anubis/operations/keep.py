@@ -24,6 +24,7 @@ from anubis.core.keep.commands import (
     ModedCommand,
     OwnerOrder,
     Stage,
+    TryRepair,
     is_moot,
     subjects,
 )
@@ -150,7 +151,7 @@ def approve(
         time = time_in(part, caller, is_turn=True)
         with part.keeping.turn(caller.name(), time) as turn:
             KeeperTurns(keeping, history, part, caller).abide(turn, time.now)
-            keeper = turn.keeper(keeping.policy)
+            keeper = turn.keeper(keeping.policy, keeping.remedy_of)
             is_left_to_others = bool(keeping.acting) and keeping.policy.acts_on_nodes
             has_no_owner = keeping.orchestrator is None and not is_left_to_others
             for id in dict.fromkeys(ids):
@@ -198,6 +199,8 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
         )
     if is_moot(command, keeper.lives):
         raise UsageError(f"action {action.id} is no longer needed: see anubis history actions")
+    if isinstance(command, TryRepair) and (why := keeper.reason_against(command, at)):
+        raise UsageError(f"action {action.id} cannot be done now: {why}")
     approved, further = keeper.approve(command, at)
     turn.approve(action, approved, at, by)
     turn.keep(further, at)

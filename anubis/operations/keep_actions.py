@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from anubis.core.errors import (
     CampaignTakenError,
     OrchestratorError,
     Stopped,
+    StoreError,
     StoreUnreachableError,
 )
 from anubis.core.history.events import (
@@ -36,17 +38,11 @@ from anubis.core.keep.commands import (
     Stage,
     TryRepair,
 )
-from anubis.core.keep.keeper_events import (
-    Concluded,
-    LifeEvent,
-    RepairRan,
-    TestRefused,
-    VerdictReached,
-)
+from anubis.core.keep.keeper_events import Concluded, RepairRan, TestRefused, VerdictReached
 from anubis.core.keep.life import Proof
 from anubis.core.keep.reasons import reason
 from anubis.core.keep.suspicions import nodes_suspected
-from anubis.core.records import Judgement, Remedy
+from anubis.core.records import Judgement
 from anubis.operations.decide import decide, past_of, read_repertoire
 from anubis.operations.keep_turns import KeeperTurns
 from anubis.operations.names import new_name
@@ -55,7 +51,8 @@ from anubis.operations.selector import Past
 from anubis.operations.tell import note
 from anubis.reach.orchestrators.orchestrator import Refusals
 from anubis.reach.orchestrators.site_commands import run_command
-from anubis.store.holds import holder_of
+from anubis.store.database_errors import insist
+from anubis.store.holds import HeldNodes, holder_of
 
 MOST_ORDERS = 200  # sent at once: few enough for one command, and to send again after a crash
 
@@ -89,6 +86,8 @@ class ActionRunner:
             campaign = self._history.campaigns.find(action.campaign)
             if campaign and (campaign.finished_at or self._is_held(campaign.id)):
                 return False
+        if action.stage is Stage.SENT and self._may_still_run(action):
+            return False
         return not self._part.keeping.is_driven(action.id)
 
     def run(self, id: int) -> bool:
@@ -104,8 +103,7 @@ class ActionRunner:
                 case LifeAction(command=TryRepair() as repair, stage=Stage.KEPT):
                     return self._repair(action, repair)
                 case LifeAction(command=TryRepair() as repair, stage=Stage.SENT):
-                    died = "the process that ran it died: it may have been carried out"
-                    self._end_repair(action, repair, died)
+                    return self._give_up(action, repair)
         return False
 
     def _send(self, orders: Mapping[str, LifeAction]) -> bool:
@@ -230,59 +228,69 @@ class ActionRunner:
         self._turns.follow([refused], action, Stage.FAILED, why)
 
     def _repair(self, action: LifeAction, repair: TryRepair) -> bool:
-        """Run the command once. It is never run again, as nobody knows how far it went."""
-        if not self._part.keeping.take(action, self._turns.time().now):
-            return False
-        remedy = self._keeping.remedy_of(repair.code)
-        trouble = self._reason_against(repair, remedy)
-        if remedy and not trouble:
-            env = {"ANUBIS_NODE": repair.node, "ANUBIS_CODE": repair.code}
-            try:
-                run_command(repair.words, remedy.limit_s, env)
-            except OrchestratorError as error:
-                trouble = str(error)
-        self._end_repair(action, repair, trouble)
+        """Run the command once, if it is still wanted after everything that was told since it was
+        kept. It is never run again, as nobody knows how far it went. Nobody else measures the node
+        meanwhile."""
+        from anubis.operations.campaigns import hold_clock
+
+        why = self._turns.take().reason_against(repair, self._turns.time().now)
+        if why:
+            self._end_repair(action, repair, why, has_begun=False)
+            return True
+        clock = hold_clock(self._part, self._caller)
+        try:
+            with self._part.holds.hold([repair.node], f"repair {action.id}", clock) as held:
+                if not self._part.keeping.take(action, self._turns.time().now):
+                    return False
+                self._run_repair(action, repair, held)
+        except BusyNodesError as error:
+            self._end_repair(action, repair, str(error), has_begun=False)
         return True
 
-    def _reason_against(self, repair: TryRepair, remedy: Remedy | None) -> str:
-        """Return why the command must not run now; empty: it may."""
-        is_listed = remedy is not None and repair.step < len(remedy.commands)
-        if remedy is None or not is_listed:
-            return f"no remedy of this machine has a command for {repair.code} any more"
-        if remedy.command_line(repair.step, repair.node) != repair.words:
-            return f"the remedy for {repair.code} has another command now"
-        repairs = [
-            action
-            for action in self._part.keeping.open_actions()
-            if isinstance(action.command, TryRepair)
-            and action.command.node == repair.node
-            and action.command != repair
-            and action.stage is Stage.SENT
-        ]
-        if any(self._part.keeping.is_driven(action.id) for action in repairs):
-            return "another command still runs for the node"
-        for hold in self._part.holds.current(self._turns.time().now):
-            if hold.node == repair.node:
-                return f"{hold.holder} measures there"
-        if self._keeping.orchestrator is None:
-            return "the cluster has no orchestrator that keeps jobs from the node"
-        try:
-            seen = self._keeping.orchestrator.observe().nodes.get(repair.node)
-        except AnubisError as error:
-            return str(error)
-        if seen is None or not seen.is_cordoned_by_anubis:
-            return "Anubis does not keep the node from jobs any more"
-        return f"job {seen.jobs[0]} runs there" if seen.jobs else ""
+    def _run_repair(self, action: LifeAction, repair: TryRepair, held: HeldNodes) -> None:
+        def renew() -> None:
+            with suppress(StoreError):  # a history that is away ends no repair
+                held.renew()
 
-    def _end_repair(self, action: LifeAction, repair: TryRepair, trouble: str) -> None:
+        env = {"ANUBIS_NODE": repair.node, "ANUBIS_CODE": repair.code}
+        trouble = ""
+        try:
+            run_command(repair.words, repair.limit_s, env, meanwhile=renew)
+        except OrchestratorError as error:
+            trouble = str(error)
+        except BaseException:
+            self._end_repair(action, repair, "it was stopped with the process that ran it")
+            raise
+        insist(lambda: self._end_repair(action, repair, trouble), self._caller.remark)
+
+    def _give_up(self, action: LifeAction, repair: TryRepair) -> bool:
+        """Report a command whose process died. Until its time is over it may still run: then
+        nothing else is done with the node."""
+        if self._may_still_run(action):
+            return False
+        died = "the process that ran it died: it may have been carried out"
+        self._end_repair(action, repair, died)
+        return True
+
+    def _may_still_run(self, action: LifeAction) -> bool:
+        limit_s = action.command.limit_s if isinstance(action.command, TryRepair) else 0.0
+        return self._turns.time().now < action.changed_at + limit_s
+
+    def _end_repair(
+        self, action: LifeAction, repair: TryRepair, trouble: str, *, has_begun: bool = True
+    ) -> None:
         at = self._turns.time().now
-        events: list[LifeEvent] = [RepairRan(at=at, node=repair.node, trouble=trouble)]
-        if not trouble:
-            repaired = RepairDone(nodes=(repair.node,), action=shlex.join(repair.words))
-            events.insert(0, EventRecord(id=f"action {action.id}", at=at, event=repaired))
-            note([event for event in events if isinstance(event, EventRecord)], self._part)
-        stage = Stage.FAILED if trouble else Stage.DONE
-        self._turns.follow(events, action, stage, trouble)
+        ran = RepairRan(
+            at=at, node=repair.node, words=repair.words, trouble=trouble, has_begun=has_begun
+        )
+        if trouble:
+            self._turns.follow([ran], action, Stage.FAILED, trouble)
+            return
+        repaired = RepairDone(nodes=(repair.node,), action=shlex.join(repair.words))
+        report = EventRecord(id=f"action {action.id}", at=at, event=repaired)
+        with self._history.together():
+            note([report], self._part)
+            self._turns.follow([report, ran], action, Stage.DONE, "")
 
     def _fail(self, action: LifeAction, why: str) -> None:
         self._caller.remark(f"action {action.id}: {why}")

@@ -60,8 +60,9 @@ class KeeperTurns:
     part: ClusterHistory
     caller: Caller
 
-    def take(self) -> None:
-        """Take a turn: read what is new, and keep what follows from it."""
+    def take(self) -> Keeper:
+        """Take a turn: read what is new, and keep what follows from it. Return the keeper as it
+        is then."""
         seen = self._observe()
         time = self.time()
         at = time.now
@@ -92,6 +93,7 @@ class KeeperTurns:
             _confirm(turn, keeper, at)
             turn.end(keeper, _drop_later_news(news, verdicts), at)
             self.keeping.post(turn, news.event_records)
+        return keeper
 
     def time(self) -> Time:
         return time_in(self.part, self.caller, is_turn=True)

@@ -103,6 +103,7 @@ PROPOSING = KeepingPolicy(
     out_of_job=1.0, spares={"h100": 1}, requeue=Mode.PROPOSE, repair=Mode.PROPOSE
 )
 REMEDY = Remedy(codes=("*",), action="", commands=(("reset", "{node}"), ("cycle", "{node}")))
+REFUSED = "job 7 runs there"  # before the command began
 OF_JOBS = replace(SPARING, out_of_fleet=1.0, out_of_sku=1.0, out_of_job=0.25)
 POLICIES = (ACTING, SPARING, TIGHT, PROPOSING, OF_JOBS)
 
@@ -136,7 +137,7 @@ class Book:
         self.suspected = set()  # nodes that were, ever
         self.put_back = defaultdict(set)  # jobs that were, by the node for which, while they go on
         self.repairing = {}  # nodes on which a command runs: since when
-        self.repairs = defaultdict(list)  # commands that were run: at, for which code, which
+        self.repairs = defaultdict(list)  # commands that were run: at, which
         self.accepted = dict.fromkeys(SCOPES, 0)
         self.out_at_close = {}  # before what was told later: at, scope
         self.waiting = set()  # scopes of which a person was asked
@@ -154,8 +155,12 @@ class Book:
                     self._judge(node, verdict, event)
             case FleetSeen() if event.at >= self.seen_at:
                 self._see(event)
-            case RepairRan(node=node):
-                self.repairing.pop(node, None)
+            case RepairRan(node=node, words=words):
+                last = self.repairs[node][-1:]
+                if last and last[0][1] == words and event.at >= last[0][0]:
+                    self.repairing.pop(node, None)
+                    if not event.has_begun:
+                        self.repairs[node].pop()
             case Waited() if event.at > self.waited_at:
                 self._turn(event)
         self.surely_out = {node for node in self.surely_out if self.is_bad(node)}
@@ -375,16 +380,16 @@ class Book:
                 assert not self.is_a_person_s(node)
                 assert job not in self.put_back[node], f"job {job} is put back twice"
                 self.put_back[node].add(job)
-            case TryRepair(node=node, code=code, step=step, mode=mode):
+            case TryRepair(node=node, words=words, mode=mode):
                 self._check_free(node, now)
                 assert self.may_be_out(node), f"{node} is repaired for nothing"
                 assert self.ordered.get(node, ("",))[0] not in ("", *NO_DEFECT), "it is not out"
                 assert node in self.cordoned
                 before = [one for one in self.repairs[node] if now - one[0] < 7 * DAY_S]
-                assert (code, step) not in [one[1:] for one in before], "it was tried"
+                assert words not in [one[1] for one in before], "it was tried"
                 assert len(before) < self.policy.repairs
                 if mode is Mode.ACT:
-                    self.repairs[node].append((now, code, step))
+                    self.repairs[node].append((now, words))
                     self.repairing[node] = now
                     at_once = [n for n in self.repairing if self._is_repaired(n, now)]
                     assert len(at_once) <= self.policy.repaired_at_once
@@ -499,7 +504,7 @@ class World:
     told: list = field(default_factory=list)
     unheard: list = field(default_factory=list)  # until the next turn
     tests: dict = field(default_factory=dict)
-    repairs: list = field(default_factory=list)  # nodes on which a command runs
+    repairs: list = field(default_factory=list)  # whose commands run
     ended: set = field(default_factory=set)
     actions: list = field(default_factory=list)
     incidents: dict = field(default_factory=dict)  # by node and category: its start and end, by a
@@ -562,7 +567,7 @@ class World:
         if isinstance(command, Prove):
             self.tests[command.id] = command
         if isinstance(command, TryRepair):
-            self.repairs.append(command.node)
+            self.repairs.append(command)
         if isinstance(command, Cordon | Release) and self.obeys:
             seen = self.shown.get(command.node)
             if seen and not (seen.cordon and not seen.is_cordoned_by_anubis):
@@ -732,9 +737,15 @@ class World:
 
     def do_repaired(self, trouble):
         if self.repairs:
-            node = self.repairs.pop()
-            done = EventRecord(id="", at=self.wall, event=RepairDone(nodes=(node,)))
-            ended = RepairRan(at=self.wall, node=node, trouble=trouble)
+            repair = self.repairs.pop()
+            done = EventRecord(id="", at=self.wall, event=RepairDone(nodes=(repair.node,)))
+            ended = RepairRan(
+                at=self.wall,
+                node=repair.node,
+                words=repair.words,
+                trouble=trouble,
+                has_begun=trouble != REFUSED,
+            )
             self.hear(*([] if trouble else [done]), ended)
 
     def do_refuse(self):
@@ -856,7 +867,7 @@ def _move(kind, chance):
         case "answer":
             return kind, chance.choice(["healthy", "healthy", which])
         case "repaired":
-            return kind, chance.choice(["", "", "no answer within 600 s"])
+            return kind, chance.choice(["", "", "no answer within 600 s", REFUSED])
         case "verdict":
             return kind, nodes, which, ago, chance.uniform(0, LATEST_S), soon
         case "suspect":

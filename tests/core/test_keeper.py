@@ -222,10 +222,11 @@ def repairs(commands):
     return [(c.node, *c.words) for c in commands if isinstance(c, TryRepair)]
 
 
-def ran(cluster, node="n0", trouble=""):
-    at = cluster.later(10)
+def ran(cluster, node="n0", trouble="", **more):
+    at, words = cluster.later(10), cluster.keeper.lives[node].repair.words
     done = [] if trouble else [noticed(at, RepairDone(nodes=(node,)))]
-    return cluster.keeper.handle(*done, RepairRan(at=at, node=node, trouble=trouble))
+    ended = RepairRan(at=at, node=node, words=words, trouble=trouble, **more)
+    return cluster.keeper.handle(*done, ended)
 
 
 def test_a_node_that_is_out_and_empty_is_repaired_by_the_remedy_and_tested_before_the_next():
@@ -295,7 +296,7 @@ def test_no_more_nodes_are_repaired_at_once_than_the_policy_says_and_none_withou
     for policy, expected in (
         (replace(ACTING, repair=None), 0),
         (replace(ACTING, repair=Mode.ACT, repaired_at_once=2), 2),
-        (replace(ACTING, repair=Mode.PROPOSE, repaired_at_once=2), 4),
+        (replace(ACTING, repair=Mode.PROPOSE, repaired_at_once=2, test=Mode.PROPOSE), 4),
     ):
         cluster = Cluster(policy=policy)
         all_of_them = IncidentReported(nodes=("n0", "n1", "n2", "n3"), category="xid-79")
@@ -305,6 +306,24 @@ def test_no_more_nodes_are_repaired_at_once_than_the_policy_says_and_none_withou
         assert len(repairs(commands)) == expected
         for command in filter(lambda c: isinstance(c, TryRepair), commands):
             assert is_moot(command, cluster.keeper.lives) is (policy.repair is Mode.ACT)
+    *approved, third, _ = [c for c in commands if isinstance(c, TryRepair)]
+    for command in approved:
+        assert cluster.keeper.reason_against(command, cluster.now) == ""
+        cluster.keeper.approve(command, cluster.now)
+    assert "as many as the policy allows" in cluster.keeper.reason_against(third, cluster.now)
+
+
+def test_a_command_that_was_refused_is_asked_for_again_and_one_that_ran_is_not():
+    cluster = Cluster(policy=replace(ACTING, repair=Mode.ACT))
+    cluster.hear(noticed(cluster.later(), XID))
+    cluster.look()
+    assert repairs(cluster.tick()) == [("n0", "reset", "n0")]
+    assert ran(cluster, trouble="job 7 runs there", has_begun=False) == []
+    assert repairs(cluster.tick()) == [("n0", "reset", "n0")]
+    ran(cluster, trouble="exit 3")
+    other = IncidentReported(nodes=("n0",), category="xid-154")
+    cluster.hear(noticed(cluster.later(), other))
+    assert repairs(cluster.tick()) == [("n0", "cycle", "--node=n0")]
 
 
 def test_a_strongly_suspected_node_is_kept_from_new_jobs_until_it_is_tested_within_the_shares():

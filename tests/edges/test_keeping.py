@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 import pytest
@@ -62,6 +63,7 @@ from anubis.operations.keep import (
     close_breakers,
     keep,
 )
+from anubis.operations.keep_actions import ActionRunner
 from anubis.operations.keep_turns import _obeyed_cordons
 from anubis.operations.keeping import Keeping, keeping_of
 from anubis.operations.nodes import nodes
@@ -723,11 +725,34 @@ def test_an_approved_repair_runs_only_as_it_was_proposed(site):
     (action,) = [a for a in site.keep(**policy).actions if isinstance(a.command, TryRepair)]
     file = site.home / "configs/policies/remedies/site.yaml"
     file.write_text(file.read_text().replace("'{node}'", "--force\n    - '{node}'"))
-    fleet = approve(site.keeping(**policy), [action.id], site.caller)
-    ((stage, note),) = [r for r in repairs(fleet) if r[0] is not Stage.PROPOSED]
-    assert stage is Stage.FAILED
-    assert note.endswith("has another command now")
+    with pytest.raises(UsageError, match="another command is to be run now"):
+        approve(site.keeping(**policy), [action.id], site.caller)
     assert not log.exists()
+
+
+def test_a_command_runs_only_if_nothing_told_since_it_was_kept_forbids_it(site):
+    policy, log = repair_by(site, "exit 0")
+    ago, later = site.now - 10, site.now + 1e6
+    returned = partial(OperatorSaid, order=Order.RETURN)
+    for forbid, allow in (
+        (MaintenancePlanned(begin=ago, end=later, nodes=(site.bad,)), MaintenanceEnded),
+        (OperatorSaid(order=Order.RETIRE, nodes=(site.bad,)), returned),
+        (RepairBegun(nodes=(site.bad,)), None),
+    ):
+        site.later(100)
+        fleet = keep(site.keeping(**policy), site.caller, lambda _: False)
+        ((id, stage),) = [
+            (a.id, a.stage) for a in fleet.actions if isinstance(a.command, TryRepair)
+        ]
+        assert stage is Stage.KEPT
+        site.tell(forbid)
+        carry_out(site.keeping(**policy), id, site.caller)
+        assert not log.exists()
+        if allow:
+            site.tell(allow(nodes=(site.bad,)))
+    with History.open(site.history) as history:
+        (life,) = history.only().keeping.lives_of([site.bad])
+    assert life.attempts == (), "what did not begin is no attempt"
 
 
 def test_no_command_runs_on_a_node_that_is_measured(site):
@@ -740,25 +765,61 @@ def test_no_command_runs_on_a_node_that_is_measured(site):
         history.only().holds.hold([site.bad], "somebody else", lambda: site.now),
     ):
         fleet = approve(site.keeping(**policy), [action.id], site.caller)
-    assert (Stage.FAILED, "somebody else measures there") in repairs(fleet)
+    measured = "the node is measured by others, or does not answer"
+    assert repairs(fleet) == [(Stage.FAILED, measured)]
     assert not log.exists()
+    assert repairs(site.keep(**policy)) == [(Stage.PROPOSED, measured)], "it is proposed again"
 
 
-def test_a_repair_whose_process_died_is_reported_and_not_run_again(site, monkeypatch):
+class Killed(BaseException):
+    """A process that dies at once."""
+
+
+def test_a_node_is_left_alone_while_a_command_may_run_though_its_keeper_was_killed(
+    site, monkeypatch
+):
     policy, log = repair_by(site, "exit 0")
+    file = site.home / "configs/policies/remedies/site.yaml"
+    first = [["/bin/first", "{node}"], [f"{site.home}/repair", "{node}"]]
+    remedy = {"codes": ["*"], "action": "", "commands": first, "limit_s": 3000}
+    file.write_text(yaml.safe_dump({"remedies": [remedy]}))
+
+    def run(words, *_, meanwhile):
+        meanwhile()
+        with History.open(site.history) as history:
+            (hold,) = history.only().holds.current(site.now)
+        assert (hold.node, words[0]) == (site.bad, "/bin/first")
+        raise Killed
+
+    def killed(*_, **__):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("anubis.operations.keep_actions.run_command", run)
+        patch.setattr(ActionRunner, "_end_repair", killed)
+        with pytest.raises(Killed):
+            site.keep(**policy)
+    for _ in range(3):
+        site.later(500)
+        fleet = site.keep(**policy)
+        assert repairs(fleet) == [(Stage.SENT, "")]
+        assert states(fleet)[site.bad] is State.REPAIRING
+    site.later(2000)
+    died = "the process that ran it died: it may have been carried out"
+    assert repairs(site.keep(**policy)) == [(Stage.FAILED, died), (Stage.DONE, "")]
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_a_command_that_is_stopped_with_its_keeper_is_reported_at_once(site, monkeypatch):
+    policy, _ = repair_by(site, "exit 0")
     with monkeypatch.context() as patch:
         patch.setattr("anubis.operations.keep_actions.run_command", _die)
         with pytest.raises(KeyboardInterrupt):
             site.keep(**policy)
-    fleet = site.keep(**policy)
-    died = "the process that ran it died: it may have been carried out"
-    assert repairs(fleet) == [(Stage.FAILED, died)]
-    assert states(fleet)[site.bad] is State.OUT
-    assert not log.exists()
-
-
-def _die(*_):
-    raise KeyboardInterrupt
+    listed = actions(only_open=False, cluster=site.cluster, caller=site.caller)
+    noted = [(a.stage, a.note) for a in listed if isinstance(a.command, TryRepair)]
+    assert noted == [(Stage.FAILED, "it was stopped with the process that ran it")]
+    assert states(site.keep(**policy))[site.bad] is State.OUT
 
 
 def test_an_order_that_fails_is_reported_and_given_again(site):

@@ -66,8 +66,8 @@ class TryRepair(_OfMode):
     kind: ClassVar[str] = "repair"
     node: str
     code: str  # what it is the remedy for
-    step: int  # which command of the remedy
     words: tuple[str, ...]  # the command, as a person approves it
+    limit_s: float  # how long it may take
 
 
 @dataclass(frozen=True, kw_only=True)

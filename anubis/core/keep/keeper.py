@@ -150,7 +150,7 @@ class Keeper:
             case TestRefused():
                 for node in sorted(self.lives.nodes_under_test(event.test)):
                     yield node, self._learn(node, self._refuse, event)
-            case RepairRan(node=node) if node in self.lives and self.lives[node].repair:
+            case RepairRan(node=node) if node in self.lives:
                 yield node, self._learn(node, self._end_repair, event)
             case FleetSeen() if event.at >= self.seen_at:
                 yield from self._all(self._show(event))
@@ -393,8 +393,7 @@ class Keeper:
         """Repairs that may begin now, one at a time for each node."""
         if self._policy.repair is None:
             return
-        places = self._policy.repaired_at_once
-        places -= sum(life.repair is not None for life in self.lives.values())
+        places = self._policy.repaired_at_once - self._count_repairs()
         waiting = (life for life in self.lives.values() if self._may_be_repaired(life))
         for life in sorted(waiting, key=attrgetter("node")):
             repair = self._next_repair(life, at)
@@ -420,20 +419,54 @@ class Keeper:
         """The next command of the remedy; None if there is none, or no more may be run."""
         mode, remedy = self._policy.repair, self._remedy_of(life.cause) if life.cause else None
         recent = life.attempts_since(at - REPAIRS_S)
-        step = 1 + max((a.step for a in recent if a.code == life.cause), default=-1)
         if mode is None or remedy is None or len(recent) >= self._policy.repairs:
             return None
-        if step >= len(remedy.commands):
+        tried = {attempt.words for attempt in recent}
+        untried = (words for words in remedy.commands_for(life.node) if words not in tried)
+        if (words := next(untried, None)) is None:
             return None
-        words = remedy.command_line(step, life.node)
-        return TryRepair(mode=mode, node=life.node, code=life.cause, step=step, words=words)
+        limit_s = remedy.limit_s
+        return TryRepair(mode=mode, node=life.node, code=life.cause, words=words, limit_s=limit_s)
+
+    def _count_repairs(self) -> int:
+        return sum(life.repair is not None for life in self.lives.values())
+
+    def reason_against(self, repair: TryRepair, at: float) -> str:
+        """Return why a command that was proposed or kept earlier must not run now; empty: it would
+        be asked for now as well."""
+        before = self.lives[repair.node]
+        life = before.undo_attempt(repair.words)
+        count = self._count_repairs() - (before.repair is not None and life.repair is None)
+        next_repair = self._next_repair(life, at)
+        if not life.is_there:
+            return f"the node is {life.state}"
+        if life.jobs:
+            return f"job {min(life.jobs)} runs there"
+        if life.trial:
+            return "a test of the node runs"
+        if life.node in self._unreachable:
+            return "the node is measured by others, or does not answer"
+        if not self._may_be_repaired(life):
+            return "the node is not kept empty by Anubis any more"
+        if next_repair is None:
+            return "no command is to be run for the node any more"
+        if replace(next_repair, mode=repair.mode) != repair:
+            return f"another command is to be run now, for {next_repair.code}"
+        if count >= self._policy.repaired_at_once:
+            return f"{count} nodes are being repaired, as many as the policy allows at once"
+        return ""
 
     def _begin_repair(self, repair: TryRepair, at: float) -> None:
-        attempt = Attempt(code=repair.code, step=repair.step, at=at)
+        attempt = Attempt(words=repair.words, at=at)
         recent = self.lives[repair.node].attempts_since(at - REPAIRS_S)
         self._set(repair.node, repair=attempt, attempts=(*recent, attempt))
 
     def _end_repair(self, life: Life, event: RepairRan) -> Learnt:
+        begun = life.repair
+        if begun is None or begun.words != event.words or event.at < begun.at:
+            return life, []  # it was given up before it ended
+        if not event.has_begun:
+            return life.undo_attempt(event.words), []
         life = replace(life, repair=None)
         if not event.trouble:
             return life, []

@@ -71,7 +71,9 @@ class RepairRan(_Timed):
     """The command of a repair ended. `RepairDone` reports that it did its work."""
 
     node: str
+    words: tuple[str, ...]
     trouble: str = ""  # why it did not
+    has_begun: bool = True  # False: it was refused just before, and is no attempt
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,8 +101,7 @@ class OpenTest:
 class Attempt:
     """A command of the site that was to repair the node."""
 
-    code: str
-    step: int  # which command of the remedy for the code
+    words: tuple[str, ...]
     at: float
 
 
@@ -179,6 +178,13 @@ class Life:
 
     def attempts_since(self, begin: float) -> tuple[Attempt, ...]:
         return tuple(attempt for attempt in self.attempts if attempt.at > begin)
+
+    def undo_attempt(self, words: tuple[str, ...]) -> Self:
+        """Life as before this command, if it is the one that is to run or runs."""
+        if self.repair is None or self.repair.words != words:
+            return self
+        earlier = tuple(attempt for attempt in self.attempts if attempt != self.repair)
+        return replace(self, repair=None, attempts=earlier)
 
     @property
     def condemned_at(self) -> float:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
+from typing import IO
 
 from anubis.core.errors import OrchestratorError
 from anubis.core.text import escape_line
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 MOST_BYTES = 64 * 1024 * 1024  # squeue of 100,000 jobs says a tenth of it
+READ_BYTES = 1 << 16  # what a pipe of Linux holds
+LOOKED_S = 0.2  # a command can end though what it started has its output still open
 KILLED_WITHIN_S = 5.0  # after SIGKILL; then it is left behind
 MOST_NAMED = 60  # characters of a command, in a sentence
 MOST_CHARACTERS = 200  # of what it said
@@ -24,9 +29,10 @@ def run_command(
     deadline_s: float,
     env: Mapping[str, str] = NO_VARIABLES,
     stdin: str = "",
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> str:
     """Run a command with this on its stdin and return what it printed. It ends at the deadline,
-    with all that it started."""
+    with all that it started. `meanwhile` is called several times in a second."""
     try:
         process = subprocess.Popen(
             words,
@@ -39,27 +45,88 @@ def run_command(
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise OrchestratorError(f'"{words[0]}" could not be started: {reason}') from None
+    assert process.stdout
+    assert process.stderr
+    out, err = _Stream(process.stdout), _Stream(process.stderr)
     try:
-        out, err = process.communicate(stdin.encode(), timeout=deadline_s)
-    except subprocess.TimeoutExpired:
-        raise OrchestratorError(
-            f"{_show_command(words)}: no answer within {deadline_s:g} s"
-        ) from None
+        _give(process, stdin.encode())
+        if not _follow(process, (out, err), time.monotonic() + deadline_s, meanwhile):
+            raise OrchestratorError(f"{_show_command(words)}: no answer within {deadline_s:g} s")
     finally:
         _end(process)
     if process.returncode:
-        reason = _last_line(err) or _last_line(out) or f"exit code {process.returncode}"
+        reason = err.last_line() or out.last_line() or f"exit code {process.returncode}"
         raise OrchestratorError(f"{_show_command(words)}: {reason}")
-    if len(out) > MOST_BYTES:
+    if out.size > MOST_BYTES:
         raise OrchestratorError(
-            f"{_show_command(words)}: printed {len(out):,} bytes, too many to read"
+            f"{_show_command(words)}: printed {out.size:,} bytes, too many to read"
         )
-    return out.decode(errors="replace")
+    return out.kept.decode(errors="replace")
+
+
+class _Stream:
+    """What a command prints; of a flood the beginning and the last words."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self.pipe = pipe
+        self.kept = bytearray()
+        self.last = b""
+        self.size = 0
+        os.set_blocking(pipe.fileno(), False)
+
+    def read(self) -> bool:
+        """Read what there is; False at the end."""
+        data = os.read(self.pipe.fileno(), READ_BYTES)
+        self.kept += data[: MOST_BYTES - len(self.kept)]
+        self.last = (self.last + data)[-READ_BYTES:]
+        self.size += len(data)
+        return bool(data)
+
+    def last_line(self) -> str:
+        lines = self.last.decode(errors="replace").strip().splitlines()
+        return escape_line(lines[-1].strip()[:MOST_CHARACTERS]) if lines else ""
+
+
+def _give(process: subprocess.Popen[bytes], text: bytes) -> None:
+    """Give a command its input; it need not read it."""
+    assert process.stdin
+    with suppress(BrokenPipeError):
+        process.stdin.write(text)
+        process.stdin.close()
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    streams: Sequence[_Stream],
+    deadline: float,
+    meanwhile: Callable[[], None],
+) -> bool:
+    """Read what a command prints until it has ended; False if it has not at the deadline."""
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream.pipe, selectors.EVENT_READ, stream)
+        while True:
+            has_ended = process.poll() is not None
+            left_s = max(0.0, min(LOOKED_S, deadline - time.monotonic()))
+            if selector.get_map():
+                ready = selector.select(0 if has_ended else left_s)
+            else:
+                ready = []
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(left_s)
+            for key, _ in ready:
+                if not key.data.read():
+                    selector.unregister(key.fileobj)
+            if has_ended and not ready:
+                return True
+            if time.monotonic() >= deadline:
+                return process.poll() is not None
+            meanwhile()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a command and also what it left behind, which may have its output still open."""
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):  # nor may we end what became root's
         os.killpg(process.pid, signal.SIGKILL)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream:
@@ -72,8 +139,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _show_command(words: Sequence[str]) -> str:
     text = " ".join(words)
     return escape_line(text if len(text) <= MOST_NAMED else f"{text[:MOST_NAMED]}...")
-
-
-def _last_line(output: bytes) -> str:
-    lines = output.decode(errors="replace").strip().splitlines()
-    return escape_line(lines[-1].strip()[:MOST_CHARACTERS]) if lines else ""
