@@ -217,8 +217,8 @@ def _sentence(trusted: ClockReading, reading: ClockReading) -> str:
             " last turn, which another machine took or this one before it was started again"
         )
     return (
-        f"{moved}; set it right: nothing is concluded from age until it is, or has gone evenly for"
-        " 1 h"
+        f"{moved}; correct it: until it is right, or has run evenly for 1 h, nothing is concluded"
+        " from age"
     )
 
 

@@ -235,14 +235,14 @@ def check_variables(env: Mapping[str, str]) -> None:
 @dataclass(frozen=True, kw_only=True)
 class SuiteEntry:
     benchmark: str
-    """The program; `anubis bench list` shows all."""
+    """The program. `anubis bench list` shows all."""
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     """The program's own parameters, by name. Those left out keep their defaults."""
     repeats: int = 1
     """How often it runs. A single machine has only its repeats to learn from: at least 3."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the program finds in its environment, such as NCCL_ALGO. What is measured with
-    others is not compared with it."""
+    """Variables that the program finds in its environment, such as NCCL_ALGO. Results with
+    other variables are not compared with it."""
     timeout_s: float | None = None
     """The time after which it is killed. Default: six times `duration_s`, and at least a minute.
     With `gpus: in_turn` it is of one GPU, as `duration_s` is, and counts as often as a node has
@@ -946,7 +946,7 @@ class Limit:
     """The place that the number comes from."""
     action: str = ""
     """What to do about a part outside the limit."""
-    table: str = ""  # the file it stands in and its version; "" for one of the policy's own
+    table: str = ""  # the file that has it, and its version; "" for one of the policy's own
 
     def __post_init__(self) -> None:
         bounds = [b for b in (self.at_most, self.at_least, self.equals) if b is not None]
@@ -987,20 +987,20 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What a setting is to be, whatever most nodes have."""
+    """The required value of a setting, whatever most nodes have."""
 
     setting: str
-    """Its name, as the program tells it; `*` and `?` stand for any letters."""
+    """Its name, as the program reports it. `*` matches any letters, `?` one."""
     device: str = "*"
-    """The devices that have it, likewise; `node` for what belongs to none."""
+    """The devices that have it, likewise. `node`: those of the node itself."""
     sku: str = "*"
     """The sku of the nodes that have it, likewise."""
     gpu_kind: str = "*"
     """The kind of the GPU that has it, likewise, as the program reports it."""
     equals: tuple[str, ...] = ()
-    """The texts that are right, likewise. None: it may differ, and is told but not judged."""
+    """The right values, likewise. Without any it may differ: it is reported, but not judged."""
     is_advice: bool = False
-    """Whether another text is only told, with the source, and makes no node defective."""
+    """Whether another value is only reported, with the source, and makes no node defective."""
     source: str
     """Why: a release note, a ticket, a decision of the site."""
 
@@ -1040,9 +1040,9 @@ class SelectionPolicy:
     """How many defects of all categories are added to the known ones of each category."""
     above_p0: Literal["go", "run", "unknown"] = "unknown"
     """What a gate does if a risk above p0 is left after all tests that are worth their time.
-    `unknown`: no node passes. `run`: all tests that lower the risk run first, worth their time or
-    not; no node passes if even these leave too much. `go`: the job may start, and the answer says
-    at which risk."""
+    `unknown`: no node passes. `run`: all tests that lower the risk run first, even those that
+    are not worth their time. If these leave too much, no node passes. `go`: the job may start, and
+    the answer states the risk."""
     silence_d: float = 30.0
     """Number of days after the last reported incident for which silence is a sign of health. Longer
     silence lowers no risk."""
@@ -1075,11 +1075,11 @@ class MetricAlpha:
     """An alpha of their own for some metrics."""
 
     benchmark: str = "*"
-    """The programs, by name: `*` stands for any letters, `?` for one. In quotes."""
+    """The programs, by name: `*` matches any letters, `?` one. In quotes."""
     metric: str = "*"
     """Their metrics, likewise: `tflops:*`."""
     alpha: float
-    """What holds for them in place of the policy's `alpha`."""
+    """Their alpha, in place of the policy's."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
@@ -1094,7 +1094,7 @@ class Remedy:
     """What to do about a node or a part whose verdict has one of these codes."""
 
     codes: tuple[str, ...]
-    """Codes of verdicts; `*` and `?` stand for any letters."""
+    """Codes of verdicts. `*` matches any letters, `?` one."""
     action: str
     """What to do."""
     evidence: str = ""
@@ -1121,14 +1121,14 @@ class Policy:
     alphas: tuple[MetricAlpha, ...] = ()
     """Metrics with an alpha of their own. Of several that fit a metric the last counts."""
     tail: float = 0.05
-    """The lightest slow tail that counts in full, as a share of the samples; a lighter one counts
+    """The lightest slow tail that counts in full, as a share of the samples. A lighter one counts
     in proportion. It applies to runs whose slow steps are not counted (single values, fewer than 8
     steps, `calibrated: false`). 0 is the formula of the ANUBIS paper."""
     calibrated: bool = True
     """Whether a run is judged by its mean, its typical step and the number of its slow steps, each
-    with a limit as strict as the metric can carry. Without it, as the paper does: by alpha."""
+    with a limit as strict as the metric allows. If false, by alpha, as in the paper."""
     own_alpha: bool = False
-    """Whether a criterion may be stricter than `alpha` where the spread of its metric allows it."""
+    """Whether a criterion may be stricter than `alpha` if the spread of its metric allows it."""
     false_alarm_rate: float = 1e-3
     """How often one program may find a healthy node below the limits that are calibrated, by all
     its metrics and devices together."""
@@ -1140,7 +1140,7 @@ class Policy:
     """The smallest number of comparable units (devices, groups, repeats of one machine) from which
     anything is learned."""
     retries: int = 1
-    """How often a step is retried when the infrastructure failed; never after a bad result."""
+    """How often a step is retried if the infrastructure failed, never after a bad result."""
     stop_early: bool = False
     """Whether a node that micro-benchmarks find defective is spared the end-to-end ones. That saves
     their time, but whether they would have found the defect is then never learned."""

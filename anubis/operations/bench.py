@@ -162,8 +162,8 @@ def _step_series(measured: Iterable[Units], benchmark: str, campaign: Campaign) 
         raise UsageError(f'campaign {campaign.id} measured nothing of "{benchmark}"')
     if any(campaign.plan.spec(alike.key.workload).scope != "node" for alike in series):
         raise UsageError(
-            f'"{benchmark}" is run by several nodes together; only what each node runs by itself, '
-            "step by step, can be tuned"
+            f'"{benchmark}" is run by several nodes together; only a benchmark that each node runs '
+            "by itself can be tuned"
         )
     longest: dict[tuple[object, ...], Units] = {}
     for alike in series:

@@ -368,7 +368,7 @@ def _hold(
 
 
 def hold_clock(part: ClusterHistory, caller: Caller) -> Callable[[], float]:
-    """Clock by which a hold is renewed: the hold must not seem to end because somebody set a
+    """Clock by which a hold is renewed: the hold must not seem to end because a person set a
     clock. Each
     renewal asks for the time that the cluster's turns trust; in between, seconds are counted."""
     counts, (boot, asked_s) = caller.uptime, caller.uptime()

@@ -243,8 +243,8 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ValueError, OSError, ZoneInfoNotFoundError):
         raise ConfigError(
-            f'zone is "{name}", which no time zone is called here; expected UTC or one such as'
-            " Europe/Berlin"
+            f'zone is "{name}", which is no time zone of this machine; expected UTC or one such'
+            " as Europe/Berlin"
         ) from None
 
 

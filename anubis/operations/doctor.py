@@ -28,7 +28,7 @@ from anubis.text.wording import quantity
 
 @dataclass(frozen=True)
 class Build:
-    """A build of torch by the CUDA that comes with it, and what it needs."""
+    """A build of torch by its CUDA, and what it needs."""
 
     cuda: str
     driver: int  # the oldest, by its first number

@@ -147,8 +147,7 @@ def _bring_up(
     if not names:
         raise UsageError(
             f"no nodes are named, and `start: {way.by}` starts Ray only on named nodes: name"
-            f" them, or write"
-            " `nodes:` or `orchestrator:` into the cluster's file"
+            " them, or write `nodes:` or `orchestrator:` into the cluster's file"
         )
     ways = ways_to(names, way)
     caller.doing(f"bringing up Ray on {quantity(len(names), 'node')}")

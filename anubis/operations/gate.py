@@ -132,7 +132,7 @@ def _busy_nodes(
     nodes: Sequence[str], part: ClusterHistory, cluster: str | None, at: float, own_job: str
 ) -> dict[str, str]:
     """Nodes with another job, as it was reported, and its id. An orchestrator gives its
-    nodes to jobs itself and knows of more than was told: it is asked when a test has to run.
+    nodes to jobs itself and knows more than was reported: it is asked when a test has to run.
     `cluster`: its name or file."""
     settings = cluster_file(part, cluster)
     if settings and owner_name(settings):

@@ -91,7 +91,7 @@ def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> N
     strangers = sorted(excluded - present.keys())
     if strangers:
         raise UsageError(
-            f'--exclude: node "{hostlist.shorten(strangers)}" is in no campaign that is learned '
+            f'--exclude: node "{hostlist.shorten(strangers)}" is in none of the campaigns to learn '
             f"from; their nodes are {hostlist.shorten(list(present))}"
         )
 

@@ -127,7 +127,7 @@ def _suspect(verdict: PartVerdict, crossing: Crossing) -> SuspectedPart:
 
 
 def _reported_parts(part: ClusterHistory, crossings: Sequence[Crossing]) -> Iterator[SuspectedPart]:
-    """The parts that somebody suspects between scans, each once, until a later campaign crosses
+    """The parts that are suspected between scans, each once, until a later campaign crosses
     them."""
     latest: dict[str, SuspectedPart] = {}
     for record in part.event_records.read_kind(PartSuspected):

@@ -3,8 +3,8 @@
 If a person asks by hand, that is all. The keeper's periodic task also suspects nodes and plans the
 mesh anew. No count is kept here: agents keep theirs for a day and state what they ping. Nodes are
 suspected by what happened after their last suspicion from here ended. A suspicion of a part between
-nodes is kept as an event, and told to people. The page on the fabric shows it until a scan crosses
-the part.
+nodes is kept as an event, and reported to people. The page on the fabric shows it until a scan
+crosses the part.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def judge_agents(
 
 
 def _ask(doors: AgentDoors, nodes: Sequence[str]) -> tuple[dict[str, AgentPings], dict[str, str]]:
-    """Ask all agents. Each speaks of its own node only."""
+    """Ask all agents. Each reports only its own node."""
     bodies, silent = doors.ask_all(nodes, PINGS, bytes)
     answers = {}
     for node, body in bodies.items():
@@ -165,7 +165,7 @@ def _findings(findings: PingFindings, window_s: float) -> Iterator[str]:
     if (more := len(findings.suspicions) - SHOWN) > 0:
         yield f"and {quantity(more, 'part')} more"
     if not findings.known:
-        yield "nothing is known of any flow so far"
+        yield "no flow was measured so far"
     elif not findings.suspicions:
         yield f"no part is suspected by {quantity(findings.known, 'flow')}"
     if findings.doubts:
@@ -174,9 +174,9 @@ def _findings(findings: PingFindings, window_s: float) -> Iterator[str]:
         lost = f"{findings.usual_loss:.1%} of its pings"
         yield f"a usual flow loses {lost}, which may hide the losses of a part"
     if gone := len(findings.came_and_went):
-        yield f"losses came and went on {quantity(gone, 'flow')}"
+        yield f"{quantity(gone, 'flow')} had losses that ended"
     if unknown := len(findings.unknown):
-        yield f"nothing is known of {quantity(unknown, 'flow')}"
+        yield f"{quantity(unknown, 'flow')} not measured"
 
 
 def silences(reasons: Mapping[str, str], nodes: int) -> Iterator[str]:

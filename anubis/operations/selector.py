@@ -234,7 +234,7 @@ class Past:
         return replace(self, standing=self.standing.apply_doubt(doubt), doubt=doubt)
 
     def add_objections(self, objections: Objections) -> Past:
-        """The past with what a keeper holds against nodes."""
+        """The past with the objections of a keeper to nodes."""
         standing = self.standing.apply_objections(objections.out, objections.unproven)
         return replace(self, standing=standing, cleared=objections.cleared)
 
@@ -530,7 +530,7 @@ class Selector:
         past = self.past
         yield from filter(None, (risk.assumed, silence_remark(past, at, self.policy)))
         for grouping, alone in past.logbook.strangers_in_group(nodes, risk.covariates).items():
-            yield f"the {grouping} of {_some(alone)} is as all are: no other node of it is known"
+            yield f"the {grouping} of {_some(alone)} counts as usual: no other node of it is known"
         owing = [node for node in nodes if node in past.standing.owes]
         if owing:
             more = f"; also {_some(owing[1:])}" if owing[1:] else ""
@@ -549,8 +549,8 @@ class Selector:
         early = [node for node in nodes if node in past.standing.early]
         if early:
             yield (
-                f"passes of {_some(early)} count for nothing, because they are dated in the"
-                " future: a clock was wrong"
+                f"passes of {_some(early)} do not count, because they are dated in the future: a"
+                " clock was wrong"
             )
 
     def _ages_s(self, nodes: Sequence[str], benchmarks: Sequence[str], at: float) -> Times:
@@ -578,13 +578,13 @@ def _left_out_sentences(
     by_all = {offer.benchmark for offer in menu if offer.by_all}
     if at_once := [name for name in benchmarks if name in by_all]:
         yield (
-            f"left out, because they measure all nodes at once: {', '.join(at_once)}; what only"
-            " they find stays unknown"
+            f"left out, because they measure all nodes at once: {', '.join(at_once)}; defects"
+            " that only they find stay unknown"
         )
     if pairs := [name for name in benchmarks if name not in by_all]:
         yield (
             f"left out, because fewer than {MET} proven nodes could be their partners:"
-            f" {', '.join(pairs)}; what only they find stays unknown"
+            f" {', '.join(pairs)}; defects that only they find stay unknown"
         )
 
 

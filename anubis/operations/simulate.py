@@ -43,15 +43,15 @@ def simulate(request: SimulateRequest, caller: Caller = NO_CALLER) -> Study:
 
 
 def _refuse_unused_cluster(setup: Scenario, model: Path | None) -> None:
-    """Refuse a cluster of which nothing would be read: the answer would not be about it."""
+    """Refuse a cluster that would not be used: the answer would not be about it."""
     if setup.incidents == "rates":
         raise UsageError(
-            "--cluster names whose incidents are drawn or replayed, and this scenario draws them"
-            " from its own rates: add --incidents history or --incidents model, or leave it out"
+            "--cluster names the cluster whose incidents are used, but this scenario draws them"
+            " from its own rates: add --incidents history or model, or leave --cluster out"
         )
     if model is not None:
         raise UsageError(
-            "--cluster names whose risk model is used, and --risk-model names a file: give one"
+            "--cluster names a cluster with a risk model, and --risk-model a file: give only one"
         )
 
 

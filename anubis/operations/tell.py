@@ -256,11 +256,11 @@ def _refuse_unshowable(telling: Telling) -> None:
 
 def _refuse_endless(window: MaintenancePlanned, now: float) -> None:
     if window.begin < now - LONGEST_MAINTENANCE_S:
-        raise UsageError("a maintenance that began more than a year ago: look at when it began")
+        raise UsageError("the maintenance began more than a year ago: correct --from")
     if not window.end - max(window.begin, now) <= LONGEST_MAINTENANCE_S:
         raise UsageError(
-            "a maintenance without an end, or of more than a year: give --until; for a node that"
-            " never comes back, use retire"
+            "the maintenance has no end, or takes more than a year: give --until; for a node that"
+            " does not return, use retire"
         )
 
 

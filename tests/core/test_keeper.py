@@ -499,7 +499,7 @@ def test_an_unknown_node_is_retried_at_growing_intervals_and_a_person_is_notifie
     assert pauses[-1] > 10 * pauses[0]
     end, told = ended[1], ended[0]
     assert (only(ended, EndSuspicion), end.outcome) == (end, Outcome.GIVEN_UP)
-    assert told.sentence.startswith("3 tests in a row came to nothing")
+    assert told.sentence.startswith("3 tests in a row gave no result")
     assert cluster.state() is State.SUSPECT  # it owes an answer still
 
 
@@ -628,7 +628,7 @@ def test_a_busy_node_is_asked_for_again_and_again_after_the_same_pause(cluster):
 
 
 def test_a_test_that_could_not_begin_is_none_that_came_to_nothing(cluster):
-    """The default policy gives a suspicion up after three tests that came to nothing."""
+    """The default policy gives a suspicion up after three tests without a result."""
     cluster.hear(suspected(cluster.later(), "s1", "n0"))
     for _ in range(20):
         for test in cluster.tick():

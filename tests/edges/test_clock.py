@@ -133,7 +133,7 @@ def test_while_a_clock_is_in_doubt_all_doors_give_the_same_reason_and_remedy(sit
     site.off_s = 365 * DAY_S
     doubt = site.keep(**PROPOSED).doubt
     assert " is in doubt: the wall clock moved 365 days ahead" in doubt
-    assert "; set it right: " in doubt
+    assert "; correct it: " in doubt
     (view,) = nodes(["n1"], cluster=site.cluster, caller=site.caller)
     (glance,) = standings(["n1"], caller=site.caller)
     asked = site.asked("n1")

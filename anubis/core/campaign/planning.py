@@ -439,7 +439,7 @@ def _label(participants: tuple[str, ...]) -> str:
 def _spec(entry: SuiteEntry, specs: Mapping[str, BenchmarkSpec], suite: Suite) -> BenchmarkSpec:
     if entry.benchmark not in specs:
         raise ConfigError(
-            f'suite "{suite.name}" names benchmark "{entry.benchmark}", which is not there; '
+            f'suite "{suite.name}" names benchmark "{entry.benchmark}", which does not exist; '
             + did_you_mean(entry.benchmark, specs)
         )
     return specs[entry.benchmark]

@@ -181,10 +181,10 @@ def _refuse_no_groups(plan: Plan, suite: Suite) -> None:
     if not any(entry.groups == PARTS for entry in suite.benchmarks):
         raise UsageError(
             f'suite "{suite.name}" has no benchmark with "groups: parts": locate divides the nodes '
-            "until one of these fails no more; configs/suites/locate.yaml shows how"
+            "until such a benchmark no longer fails; configs/suites/locate.yaml is an example"
         )
     if not plan.reproducing:
-        raise UsageError("locate needs at least two nodes, to compare some with the others")
+        raise UsageError("locate needs at least two nodes, to compare them")
 
 
 # --- criteria and limits -------------------------------------------------------------------
@@ -277,7 +277,7 @@ def _refuse_unknown_settings(policy: Policy, specs: Mapping[str, BenchmarkSpec])
     for rule in policy.expectations if names else ():
         if not any(fnmatchcase(name, rule.setting) for name in names):
             raise ConfigError(
-                f'the policy expects something of the setting "{rule.setting}", which no program '
+                f'the policy expects a value of the setting "{rule.setting}", which no program '
                 f"reports; {did_you_mean(rule.setting, names)}"
             )
 

@@ -186,9 +186,9 @@ def no_blame_reason(sign: str, reasons: Sequence[str], fit: int) -> str:
     """The reason why no node is blamed although most of them show this sign."""
     ((commonest, _),) = Counter(reasons).most_common(1)
     return (
-        f"{len(reasons)} of {len(reasons) + fit} nodes {sign}: until shown otherwise, the fault"
-        f" is this machine's, the network's or Ray's, and no node is at fault; most reported:"
-        f' "{commonest}"; look there, then go on: nodes that are still silent count as lost'
+        f"{len(reasons)} of {len(reasons) + fit} nodes {sign}: until shown otherwise, this"
+        f" machine, the network or Ray is at fault, and no node; most reported:"
+        f' "{commonest}"; mend that, then go on: nodes that are still silent count as lost'
     )
 
 

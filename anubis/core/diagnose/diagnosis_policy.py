@@ -19,7 +19,7 @@ class DiagnosisPolicy(CurePolicy):
     """Paths of the traces of a job: for the name of an option of `anubis diagnose`, such as logs or
     dumps, a path in which {job} is the job's id. The command line goes before it."""
     telemetry: str = "default"
-    """The file under configs/telemetry/ that says where the agents of nodes are. If it has `agents`
+    """The file under configs/telemetry/ with the addresses of the nodes' agents. If it has `agents`
     with a `token_file`, those on the nodes of a running job are asked to look at its ranks."""
     classes: str = "default"
     """What lines of logs mean: a table under configs/classes/."""
@@ -29,8 +29,8 @@ class DiagnosisPolicy(CurePolicy):
     """The fabric between its nodes: a file, or an example under configs/topologies/. Default: that
     of the last campaign that measured it, if the history is asked."""
     silent_s: float = 600.0
-    """A running job is stalled, and is diagnosed, if its logs (of {job}) are silent for so long;
-    twice as long, if it wrote on after an earlier silence. 0: silence is no sign of a stall."""
+    """A running job is stalled, and is diagnosed, if its logs (of {job}) are silent for so long,
+    or for twice as long after an earlier silence that ended. 0: silence is no sign of a stall."""
     zone: str = "UTC"
     """The time zone of log lines that name none, such as Europe/Berlin. A zone that a line names is
     believed."""

@@ -31,11 +31,11 @@ class ErrorClass:
     log: Literal["kernel", "training"] = "kernel"
     """The log that has such lines."""
     xid: int | None = None
-    """The number of an XID of NVIDIA's driver; then `mark` is not needed."""
+    """The number of an XID of NVIDIA's driver. `mark` is then not needed."""
     mark: str = ""
     """Letters that the line contains, capitals as they are."""
     pattern: str = ""
-    """A regular expression that it matches as well. The groups peer, device and rank are told."""
+    """A regular expression that it matches too. Its groups peer, device and rank are reported."""
     gravity: Literal["critical", "distributed", "application", "mismatch", "memory", "loss", "note"]
     """Critical: broken hardware, here. Distributed: between two. Application: the program or the
     hardware, a repeat tells. Mismatch: ranks called different collectives, no rank is blamed.

@@ -153,8 +153,8 @@ class SuspicionRaised(KeptEvent):
             raise ValueError("a suspicion has no category, expected a word such as gpu")
         if self.mix and not (all(0 <= share <= 1 for share in self.mix.values()) and self._total):
             raise ValueError(
-                "a suspicion's mix has shares that are not from 0 to 1, or all 0; expected one such"
-                " as gpu 0.7 and host 0.3"
+                "a suspicion's mix has shares outside 0 to 1, or only zeros; expected one such as"
+                " gpu 0.7 and host 0.3"
             )
         if self.confidence is not None and not 0 <= self.confidence <= 1:
             raise ValueError(f"a confidence of {self.confidence:g}, expected one from 0 to 1")

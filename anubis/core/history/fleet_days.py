@@ -83,7 +83,7 @@ def health_by_day(
     today: Mapping[str, Judgement] | None = None,
 ) -> list[FleetDay]:
     """Count nodes by what tests had shown at the end of each of the last days. `today`: how the
-    nodes stand now, with incidents and all else, which is the last day of those that were tested.
+    nodes are now, with incidents and all else, which is the last day of those that were tested.
     """
     ordered = sorted(validations, key=lambda verdict: verdict.at)
     shown: defaultdict[str, _Shown] = defaultdict(_Shown)

@@ -315,8 +315,8 @@ class Searched:
     def _size(self, well: int, fails: int) -> PartVerdict:
         subject = f"groups of {fails:,} nodes or more"
         reason = (
-            f"they fail wherever they are, and groups of {well:,} do not: the size decides, and no"
-            " node; look at the programs, their settings and limits"
+            f"they fail on any nodes, and groups of {well:,} do not: the size is the cause, and no"
+            " node; check the programs, their settings and limits"
         )
         all_nodes = [node.name for node in self.plan.nodes]
         return self._verdict(subject, all_nodes, SIZE, reason, judgement=Judgement.UNKNOWN)

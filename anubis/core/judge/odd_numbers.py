@@ -387,7 +387,7 @@ def _conclusion(culprit: Culprit, seen: int, runs: int) -> tuple[Judgement, str,
         return (
             Judgement.DEFECTIVE,
             "digest:gpu_or_host",
-            (f"{sentence}; feed it from another NUMA node to tell it from its host"),
+            (f"{sentence}; feed it from another NUMA node to see whether its host is at fault"),
         )
     more = _quantity(runs_to_see_again(seen, runs), "more run")
     return Judgement.UNKNOWN, SEEN_ONCE, f"{sentence}; {more} show it again with 95 %"

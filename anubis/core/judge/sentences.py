@@ -104,7 +104,7 @@ class Shortfall:
 
     @property
     def subject(self) -> str:
-        """The same where no program is named beside it."""
+        """The same, without a program named beside it."""
         has_words = metric_words(self.benchmark, self.metric)
         return has_words or f"{self.benchmark}: {self.metric}"
 

@@ -376,7 +376,7 @@ class Keeper:
         life = replace(life, tried=life.tried + 1, tried_at=at)
         if life.tried < self._policy.tries:
             return life, []
-        why = f"{life.tried} tests in a row came to nothing: {reason}"
+        why = f"{life.tried} tests in a row gave no result: {reason}"
         life, ended = _give_up(life, life.owed, why)
         return life, [Notify(subject=life.node, sentence=why), *ended]
 

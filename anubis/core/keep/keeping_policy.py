@@ -46,7 +46,7 @@ class CriteriaTask(Rhythm):
 
 @dataclass(frozen=True, kw_only=True)
 class RiskTask(Rhythm):
-    """The model of risk, trained again and judged by what came later, against the one in use."""
+    """The model of risk, trained again and compared with the one in use on later data."""
 
     mode: Mode = Mode.PROPOSE
     """Whether to put a better model in use (act), or to ask a person (propose)."""
@@ -54,11 +54,11 @@ class RiskTask(Rhythm):
 
 @dataclass(frozen=True, kw_only=True)
 class PingTask(Rhythm):
-    """The standing mesh of light pings between the agents of the nodes: what was lost is judged,
-    and the agents get a new plan of what to ping. The cluster's file has to name its topology."""
+    """The standing mesh of light pings between the agents of the nodes: losses are judged,
+    and the agents get a new plan of pings. The cluster's file has to name its topology."""
 
     telemetry: str = "default"
-    """The file under configs/telemetry/ that says where the agents are, and has their token."""
+    """The file under configs/telemetry/ with the addresses and the token of the agents."""
     category: str = "network"
     """What a defect of a NIC or its cable is called in your incidents: a suspected node is tested
     for it."""
@@ -72,7 +72,7 @@ class KeepingPolicy:
     """What it is for, in one line."""
     cordon: Mode = Mode.PROPOSE
     """Whether to keep defective nodes, and new ones until they are proven, from jobs (act), or only
-    to say so (propose)."""
+    to propose it (propose)."""
     release: Mode = Mode.PROPOSE
     """The same for taking back a cordon of Anubis. A person's cordon always stays."""
     test: Mode = Mode.PROPOSE
@@ -91,9 +91,9 @@ class KeepingPolicy:
     """The confidence from which a suspected node is kept from new jobs until it is tested, within
     the shares that are left for new nodes. Without it, it serves."""
     out_of_fleet: float = 0.05
-    """The largest share of the fleet that may be out at once; one node always may. Beyond it the
+    """The largest share of the fleet that may be out at once, at least one node. Beyond it the
     breaker opens, and nothing more is taken out until a person closes it. New nodes are kept out
-    within what it leaves; the others serve unproven."""
+    within the rest of the share. Beyond that they serve unproven."""
     out_of_sku: float = 0.10
     """The same share, of the nodes of one sku."""
     out_of_job: float = 0.10
@@ -103,32 +103,32 @@ class KeepingPolicy:
     repaired_at_once: int = 4
     """How many nodes are repaired by commands at once."""
     repairs: int = 3
-    """How many such commands are run for one node within a week. After them a person is told."""
+    """How many such commands are run for one node within a week. Then a person is informed."""
     tested_at_once: float = 0.10
-    """The largest share of the fleet under test at once; one node always may be."""
+    """The largest share of the fleet under test at once, at least one node."""
     suite: str = "delivery"
     """The suite from which tests are chosen for nodes that have something to prove. New nodes, and
     those that come from a repair or an upgrade, pass all of it."""
     selection: str = "default"
     """The policy by which they are chosen and judged."""
     check: str = "light"
-    """The suite from which tests are chosen after a job, when its nodes fall idle; after one that
-    failed, all of it."""
+    """The suite from which tests are chosen after a job, when its nodes are idle. After a failed
+    job, all of it is run."""
     check_limit_s: float = 600.0
-    """How long such a check may take on a node; 0: nothing is checked after jobs."""
+    """How long such a check may take on a node. 0: no check after jobs."""
     away_s: float = 300.0
     """A node that does not answer its orchestrator for longer has to prove itself again."""
     tries: int = 3
-    """Number of tests in a row without an answer after which a person is told."""
+    """Number of tests in a row without an answer after which a person is informed."""
     pause_s: float = 600.0
-    """The pause between two such tests; it doubles every time, to a day at most."""
+    """The pause between two such tests. It doubles every time, to a day at most."""
     resent_s: float = 60.0
     """The time after which a command that shows no effect is sent again."""
     unsettled_s: float = 7 * DAY_S
-    """The time after which a suspicion that no test could settle is given up. A node that is
-    suspected again sooner after one was refuted has to pass all tests."""
+    """The time after which a suspicion that no test could settle is given up. If a suspicion was
+    refuted and the node is suspected again within this time, it has to pass all tests."""
     answered_s: float = DAY_S
-    """The time after which a test that says nothing is given up."""
+    """The time after which a test without an answer is given up."""
     watch: str = ""
     """The file under configs/watching/ by which running jobs are watched. Without it, they are
     not."""

@@ -138,7 +138,7 @@ class Life:
     attempts: tuple[Attempt, ...] = ()  # of the last while
     owed: tuple[Owed, ...] = field(default=())
     trial: OpenTest | None = None
-    tried: int = 0  # tests in a row that came to nothing
+    tried: int = 0  # tests in a row without a result
     refused: int = 0  # tests in a row that could not begin, though the node was free
     tried_at: float = -math.inf
     maintained: Window | None = None  # the maintenance that it is in

@@ -219,7 +219,7 @@ def _damage(shortage: Shortage) -> str:
         return "fewer than half are in order"
     lost = f"{capacity.lost:,g} of {capacity.usual:,g} Gbit/s are gone"
     if not capacity.redundant:
-        return f"{lost}, and as {capacity.below:,g} come from below none were redundant"
+        return f"{lost}, and none were redundant, as {capacity.below:,g} come from below"
     return f"{lost}, more than half of the {capacity.redundant:,g} that were redundant"
 
 

@@ -221,7 +221,7 @@ def _lacking_rail_verdict(rails: Sequence[str], nodes: Sequence[str], alike: int
         subject=f"{named} of {_count_in_words(len(nodes))}",
         judgement=Judgement.UNKNOWN,
         code="WIRING.MISSING",
-        reason=f"no NIC on {named}, where {_count_in_words(alike)} have one: {listed}; a leaf is "
+        reason=f"no NIC on {named}, but {_count_in_words(alike)} have one: {listed}; a leaf is "
         "missing, or this is another kind of node",
     )
 

@@ -91,7 +91,7 @@ class WatchPolicy:
     summary: str = ""
     """What it is for, in one line."""
     telemetry: str = "default"
-    """The file under configs/telemetry/ that says where telemetry comes from."""
+    """The file under configs/telemetry/ with the source of the telemetry."""
     model: str = "synthetic"
     """The watch model, under criteria/watching/, or a file."""
     pull_s: float = WatchSettings.pull_s
@@ -99,11 +99,11 @@ class WatchPolicy:
     interval_s: float = WatchSettings.interval_s
     """The time between two looks at a job."""
     continuity_s: float = WatchSettings.continuity_s
-    """The time for which a node must be unlike its peers. A pull has to hold an interval and
-    this."""
+    """The time for which a node must be unlike its peers. A pull has to cover an interval and
+    this time."""
     stalled_s: float = WatchSettings.stalled_s
     """The time without work on any of its nodes after which a job counts as making no progress.
-    Less than 20 minutes; 0: never."""
+    Less than 20 minutes. 0: never."""
     min_effect: float = WatchSettings.min_effect
     """The least distance from its peers, as a share of a metric's range, that counts for the watch
     model."""
