@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 
+import pytest
+
+from anubis.core.errors import OrchestratorError
 from anubis.reach.orchestrators import site_commands
+from tests.patience import LIMIT_S
 
 
 def test_a_command_that_outlives_sigkill_is_not_waited_for(monkeypatch):
@@ -22,3 +26,20 @@ def test_a_command_that_outlives_sigkill_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(os, "killpg", lambda group, number: killed.append(group))
     site_commands._end(Stuck())
     assert killed == [7]
+
+
+def test_a_command_is_over_when_its_process_is_whatever_has_its_output_open():
+    """So ssh leaves a process behind for its next connections."""
+    words = ["sh", "-c", f"sleep {2 * LIMIT_S} & echo done"]
+    assert site_commands.run_command(words, LIMIT_S) == "done\n"
+
+
+def test_a_flood_of_a_command_is_kept_in_part_and_its_last_words_are_told(
+    monkeypatch,
+):
+    monkeypatch.setattr(site_commands, "MOST_BYTES", 1000)
+    floods = "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; echo >&2; echo the end >&2"
+    with pytest.raises(OrchestratorError, match="printed 300,000 bytes, too many to read"):
+        site_commands.run_command(["sh", "-c", floods], LIMIT_S)
+    with pytest.raises(OrchestratorError, match=r": the end$"):
+        site_commands.run_command(["sh", "-c", f"{floods}; exit 3"], LIMIT_S)

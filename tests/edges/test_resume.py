@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from anubis.core.history.events import IncidentReported
+from anubis.core.records import Judgement
+from anubis.operations.caller import Caller
+from anubis.operations.nodes import nodes
+from anubis.operations.tell import Telling, tell
 from anubis.store.history import History
 from tests.edges.desk import Desk
 from tests.edges.test_report import Markup
@@ -76,7 +82,12 @@ def test_a_killed_campaign_is_no_result_and_resume_with_the_same_programs_does_t
     assert 'benchmark "spin" is no longer the one' in done.err
     assert desk.began() == WAITS_AT
     file.write_text(first)
+    caller = Caller(history_url=str(desk.history))
+    fell = IncidentReported(nodes=(socket.gethostname(),), category="xid-79")
+    tell(Telling(event=fell), caller)
     assert_resume_does_the_rest(desk)
+    (node,) = nodes(caller=caller)
+    assert node.judgement is Judgement.UNKNOWN, "what passed began before the incident"
 
 
 def test_a_terminated_campaign_writes_its_page_so_far_and_its_last_line_says_how_to_go_on(desk):
