@@ -327,7 +327,7 @@ def test_impossible_sources_of_learning_are_one_clear_error(near):
         (("--since", ""), "is no date"),
         (("--since", "2023-11-31"), "is no date"),
         (("--since", "2099-01-01"), "which is before --since 2099-01-01 00:00 UTC"),
-        (("--exclude", "n[1-2],m1"), 'node "m1" is in no campaign that is learned from'),
+        (("--exclude", "n[1-2],m1"), 'node "m1" is in none of the campaigns to learn from'),
         (("--exclude", "n[1"), "brackets do not match"),
         (("--exclude", "n[1-8]"), "nothing to learn from without the excluded nodes"),
     ):

@@ -467,8 +467,8 @@ def test_too_few_proven_partners_are_stated_with_the_tests_left_out(suspect):
     assert {test["benchmark"] for test in decision["tests"]} == {"flow"}
     (why,) = [sentence for sentence in decision["assumed"] if sentence.startswith("left out")]
     assert why == (
-        "left out, because fewer than 2 proven nodes could be their partners: pair; what only they"
-        " find stays unknown"
+        "left out, because fewer than 2 proven nodes could be their partners: pair; defects that"
+        " only they find stay unknown"
     )
     assert gate_apart(suspect, "n1").lines[0]["partners"] == []
 

@@ -1053,7 +1053,7 @@ def test_a_proposal_about_a_node_under_maintenance_cannot_be_approved(site):
         (["--until", "2026-11-24T08:00"], "name the nodes after the event"),
         (["n1", "--until", "soon"], "--until"),
         (["n1", "--until", "2026-11-24T08:00", "--from", "2026-11-25T08:00"], "ends before it"),
-        (["n1", "--until", "2098-11-24T08:00"], "without an end, or of more than a year"),
+        (["n1", "--until", "2098-11-24T08:00"], "no end, or takes more than a year"),
         (["n1", "--until", "2099-11-24T08:00", "--from", "2001-01-02T00:00"], "a year ago"),
     ],
 )

@@ -142,7 +142,7 @@ def test_the_keeper_plans_pings_and_suspects_the_node_that_loses_them_repeatedly
     home, agents, near
 ):
     caller, ping = pinging(home)
-    assert ping().startswith("nothing is known of any flow so far; 1 of 8 agents did not answer")
+    assert ping().startswith("no flow was measured so far; 1 of 8 agents did not answer")
     pinged = {
         (flow["source"][0], flow["target"][0], flow["address"])
         for one in agents[1].values()
