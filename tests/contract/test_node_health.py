@@ -265,6 +265,7 @@ LOST = [  # what NVML is made to say of the GPUs, how many are lost, how many ar
     ({"count": 3}, 0, 3),
     ({"handle_2": 15}, 1, 3),
     ({"lost_1": 1}, 1, 3),
+    ({"handle_0": 4, "handle_3": 4}, 0, 2),  # that this process may not use, and no other lost
 ]
 
 
@@ -288,8 +289,12 @@ def test_a_driver_that_reports_nothing_is_a_failure_with_its_reason_and_no_lost_
 
 
 def test_a_driver_that_knows_of_none_of_the_gpus_in_the_kernel_is_a_failure_too(machine, look):
-    ran = look(machine, count=0)
-    assert ran.document["environment"]["failed_devices"] == {"GPUs": "NVML knows of no GPU"}
+    for planted, reason in (
+        ({"count": 0}, "NVML knows of no GPU"),
+        ({"handle": 4}, "NVML lets this process use none of 4 GPUs"),
+    ):
+        ran = look(machine, **planted)
+        assert ran.document["environment"]["failed_devices"] == {"GPUs": reason}
 
 
 # what NVML is made to say, all at once, and the metric, device and value that must tell it

@@ -100,7 +100,8 @@ def end() -> None:
 
 
 def gpus_by_index() -> tuple[dict[int, Handle], dict[int, str]]:
-    """Return the GPUs that the driver reaches, and why it does not reach the others."""
+    """Return the GPUs that the driver reaches, and why it does not reach the others. Those that
+    this process may not use, as in a job that was given two of eight, are counted and are none."""
     handles: dict[int, Handle] = {}
     refused: dict[int, str] = {}
     try:
@@ -110,8 +111,12 @@ def gpus_by_index() -> tuple[dict[int, Handle], dict[int, str]]:
     for index in range(count):
         try:
             handles[index] = pynvml.nvmlDeviceGetHandleByIndex(index)
+        except pynvml.NVMLError_NoPermission:
+            continue
         except pynvml.NVMLError as error:
             refused[index] = str(error)
+    if count and not handles and not refused:
+        raise Unread(f"NVML lets this process use none of {count} GPUs")
     return handles, refused
 
 
