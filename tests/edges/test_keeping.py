@@ -464,16 +464,6 @@ def test_an_order_can_be_approved_only_if_an_orchestrator_can_follow_it(site):
     assert actions(cluster=site.cluster, caller=site.caller)[0].stage is Stage.PROPOSED
 
 
-def test_an_event_reported_twice_is_acted_on_once(site):
-    site.keep(**ACT)
-    event = IncidentReported(nodes=(_good(site),), category="gpu")
-    assert site.tell(event, id="ticket-1").is_new
-    assert not site.tell(event, id="ticket-1").is_new
-    fleet = site.keep(**ACT)
-    assert states(fleet)[_good(site)] is State.IN_SERVICE
-    assert [a.command.kind for a in fleet.actions].count("prove") == 1
-
-
 def test_an_event_reported_twice_has_its_consequences_once(site):
     """A client without an answer reports it again, and later: a repair that was proven is not begun
     again, and a job not ended later."""
@@ -896,16 +886,6 @@ def test_a_test_that_was_stopped_in_its_campaign_goes_on_and_is_done_once(site):
     assert all(campaign.finished_at for campaign in campaigns)
 
 
-def test_a_cordon_by_a_person_stays_after_any_verdict(site):
-    mine = replace(site.owner.nodes[site.bad], cordon="memory swap, Jo")
-    site.owner.nodes[site.bad] = mine
-    site.keep(**ACT)
-    site.mend()
-    site.tell(RepairDone(nodes=(site.bad,)))
-    site.keep(**ACT)
-    assert site.owner.nodes[site.bad] == mine
-
-
 def test_nodes_cordoned_by_a_person_or_retired_are_left_alone(site):
     """A person may use them. That no test runs on them is seen in test_life.py."""
     first, second = [node for node in ("n1", "n2", "n3") if node != site.bad][:2]
@@ -967,18 +947,6 @@ def test_a_firing_alert_drains_its_node_at_the_next_turn_and_until_it_has_passed
     assert "prove" in [action.command.kind for action in fleet.actions]
     assert states(fleet)[node] is State.IN_SERVICE
     assert node not in site.drained
-
-
-def test_a_spare_with_a_firing_alert_replaces_no_node(site):
-    fleet = site.keep(**ACT, spares={"h100": 1})
-    (spare,) = [node for node, state in states(fleet).items() if state is State.SPARE]
-    other = next(node for node in site.owner.nodes if node not in (spare, site.bad))
-    fire(site, spare)
-    site.tell(RepairBegun(nodes=(other,)))
-    fleet = site.keep(**ACT, spares={"h100": 1})
-    assert {spare, other} <= site.drained
-    assert site.owner.nodes[spare].cordon.startswith("anubis[INCIDENT]: ")
-    assert not [a for a in fleet.actions if a.command.kind == "swap"]
 
 
 def test_under_maintenance_a_node_is_left_alone_by_every_verb_until_it_ends(site):
