@@ -77,6 +77,11 @@ class MetricSpec:
     judged_by: JudgedBy = "fleet"
 
     @property
+    def is_count(self) -> bool:
+        """True for a number of things, which is never rounded."""
+        return self.unit == "1"
+
+    @property
     def meaning(self) -> str:
         return f"{self.unit} ({self.direction} is better)"
 
@@ -608,7 +613,8 @@ class Criterion:
     shows: float | None = None  # the smallest loss in all samples that is found nine times in ten
     typical_alpha: float | None = None  # the limit of the typical loss; None: as alpha
     siblings_alpha: float | None = None  # the limit of a unit beside the others of its node
-    doubt_alpha: float | None = None  # not above it, and within the limits of few nodes: unknown
+    # not above it, and within the limits of few nodes or of coarse values: unknown
+    doubt_alpha: float | None = None
     slow_steps: SlowSteps | None = None  # None: they are not counted
     stalls: float | None = None  # the smallest share of samples that is found if half as good
     repeats: int | None = None  # times the measuring that alpha takes; 0: never; None: unknown
@@ -702,8 +708,11 @@ class Judgement(StrEnum):
 
 FAILED_ONCE = "FAILED-ONCE"  # code of a verdict: the program is to be tried again on this node
 TOO_FEW_NODES = "TOO-FEW-NODES"  # a loss that may be chance among so few
+TOO_COARSE = "TOO-COARSE"  # a loss that may be a matter of rounding
 # codes of verdicts on good measurements that could not be compared with anything
-COMPARED_IN_VAIN = frozenset({"NO-CRITERION", "CRITERION-REFUSED", "NO-MAJORITY", TOO_FEW_NODES})
+COMPARED_IN_VAIN = frozenset(
+    {"NO-CRITERION", "CRITERION-REFUSED", "NO-MAJORITY", TOO_FEW_NODES, TOO_COARSE}
+)
 WORST_FIRST = (
     Judgement.DEFECTIVE,
     Judgement.UNKNOWN,

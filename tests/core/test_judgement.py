@@ -132,25 +132,36 @@ def test_a_node_says_whether_a_gpu_lags_behind_its_siblings_or_all_do_behind_the
     assert says in assessment.nodes[15].reason
 
 
+def exactly(plan, metric, value):
+    """Every step measured once on each node, without noise."""
+    for done in executions(plan, lambda *_: 1.0):
+        samples = np.array([value(done.step.participants[0])])
+        series = Series(metric=metric, device="node", samples=samples)
+        yield replace(done, result=Result(series=Readings.pack([series])))
+
+
 def test_missing_things_are_reported_as_so_many_of_so_many():
     plan = small_plan(8, [entry("count")])
-    missing = lambda step, i: 7.0 if step.participants == ("n3",) else 8.0  # noqa: E731
-    exact = [
-        replace(
-            done,
-            result=Result(
-                series=Readings.pack(
-                    [
-                        Series(
-                            metric="gpus", device="node", samples=np.full(8, missing(done.step, 0))
-                        )
-                    ]
-                )
-            ),
-        )
-        for done in executions(plan, missing)
-    ]
-    assert "count: 7 of 8 GPUs are there" in judged(plan, exact).nodes[3].reason
+    counted = exactly(plan, "gpus", lambda node: 7.0 if node == "n3" else 8.0)
+    assert "count: 7 of 8 GPUs are there" in judged(plan, list(counted)).nodes[3].reason
+
+
+@pytest.mark.parametrize(
+    ("program", "metric", "usual", "less", "judgement", "code"),
+    [
+        ("probe", "rate", 100.0, 95.0, U, "TOO-COARSE"),
+        ("count", "gpus", 8.0, 7.0, D, "COUNT.GPUS"),
+    ],
+)
+def test_a_few_nodes_one_step_of_rounding_off_are_unknown_and_those_that_lack_a_gpu_defective(
+    program, metric, usual, less, judgement, code
+):
+    plan = small_plan(24, [entry(program)])
+    few = {"n1", "n7", "n20"}
+    recorded = exactly(plan, metric, lambda node: less if node in few else usual)
+    nodes = judged(plan, list(recorded)).nodes
+    assert {node.node for node in nodes if node.judgement is judgement} == few
+    assert {node.code for node in nodes} == {"OK", code}
 
 
 def test_a_node_that_is_slow_at_times_is_reported_with_its_slow_samples():

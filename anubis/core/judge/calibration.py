@@ -63,6 +63,7 @@ class Strictness:
     alpha: float
     rate: float
     two_sided: bool = False
+    least: float = LEAST_SPREAD  # no scatter is smaller: that of rounding, if values are rounded
 
     @property
     def policy_prior(self) -> Prior:
@@ -174,7 +175,8 @@ def calibrate_tail(
         reach = _reach(usual.size - 1, usual.size, strictness.rate / 2)
         limit = max(_limit_at(losses[usual], reach) for losses in (balance, distance))
     else:  # a unit that is worse and better at once shows in the distance only
-        bound = _bound(balance, usual_units(balance, votes), votes, strictness, owners, priors.mean)
+        usual = usual_units(balance, votes, strictness.least)
+        bound = _bound(balance, usual, votes, strictness, owners, priors.mean)
         limit, usual = bound.loss, bound.usual
         scatter = bound.scatter.known
         if owners is None:
@@ -217,7 +219,7 @@ def calibrate_together(
     )
 
 
-def calibrate_lags(lags: Samples, owners: Ints, rate: float) -> float | None:
+def calibrate_lags(lags: Samples, owners: Ints, rate: float, least: float) -> float | None:
     """The share by which one more healthy unit may be worse than its siblings; None if units are
     too few. As lags of one node are relative to each other, it knows one less than it has."""
     counted = np.flatnonzero(siblings.have_siblings(owners))
@@ -225,7 +227,7 @@ def calibrate_lags(lags: Samples, owners: Ints, rate: float) -> float | None:
     if counted.size < FEWEST or nodes < 2:
         return None
     lags, votes = lags[counted], np.arange(counted.size)
-    scatter = _scatter_of(lags, usual_units(lags, votes), votes, rate)
+    scatter = _scatter_of(lags, usual_units(lags, votes, least), votes, rate, least)
     return replace(scatter, degrees=scatter.degrees * (1 - nodes / counted.size)).limit(rate)
 
 
@@ -238,7 +240,7 @@ def _common_bounds(
 ) -> tuple[Bound, Bound]:
     """The limits of mean and typical loss. A healthy unit is beyond any of them no more often than
     the rate. If the two losses are correlated, they cost little more than one."""
-    usual = [usual_units(loss, votes) for loss in losses]
+    usual = [usual_units(loss, votes, strictness.least) for loss in losses]
     of_both = np.intersect1d(usual[0], usual[1])
     correlation = _correlation(*(loss[of_both] for loss in losses))
     rate = strictness.rate / _independent_count(correlation, strictness.rate)
@@ -262,7 +264,7 @@ def _bound(
         return _bound_of_nested(losses, owners, strictness, earlier)
 
     def bound_by(prior: Prior | None, rate: float) -> Bound:
-        scatter = _scatter_of(losses, usual, votes, rate, prior)
+        scatter = _scatter_of(losses, usual, votes, rate, strictness.least, prior)
         return Bound(loss=scatter.limit(rate), usual=scatter.usual, scatter=scatter)
 
     return _strictest(bound_by, losses.size, strictness, earlier)
@@ -275,7 +277,7 @@ def _bound_of_moments(
     every = np.arange(losses.size)
 
     def bound_by(prior: Prior | None, rate: float) -> Bound:
-        scatter = _scatter_by_moments(losses, every, prior)
+        scatter = _scatter_by_moments(losses, every, strictness.least, prior)
         return Bound(loss=scatter.limit(rate), usual=every, scatter=scatter)
 
     return _strictest(bound_by, units, strictness, earlier)
@@ -308,17 +310,23 @@ def _loss_of(bound: Bound) -> float:
 
 
 def _scatter_of(
-    losses: Samples, usual: Ints, votes: Ints, rate: float, prior: Prior | None = None
+    losses: Samples,
+    usual: Ints,
+    votes: Ints,
+    rate: float,
+    least: float,
+    prior: Prior | None = None,
 ) -> Scatter:
     """The scatter of independent units. If nodes vote for groups, half of few groups may be bad,
     and only the votes tell which."""
     if losses.size < SMALL and np.array_equal(votes, np.arange(losses.size)):
-        return _scatter_by_moments(losses, _usual_of_few(losses, usual, rate, prior), prior)
-    return _scatter_around(usual, *_scatter(losses, usual))
+        usual = _usual_of_few(losses, usual, rate, least, prior)
+        return _scatter_by_moments(losses, usual, least, prior)
+    return _scatter_around(usual, *_scatter(losses, usual, least))
 
 
-def _scatter_by_moments(losses: Samples, usual: Ints, prior: Prior | None) -> Scatter:
-    return _scatter_around(usual, *_moments(losses[usual], prior))
+def _scatter_by_moments(losses: Samples, usual: Ints, least: float, prior: Prior | None) -> Scatter:
+    return _scatter_around(usual, *_moments(losses[usual], least, prior))
 
 
 def _scatter_around(usual: Ints, middle: float, spread: float, degrees: float) -> Scatter:
@@ -328,9 +336,9 @@ def _scatter_around(usual: Ints, middle: float, spread: float, degrees: float) -
     )
 
 
-def _moments(losses: Samples, prior: Prior | None) -> tuple[float, float, float]:
+def _moments(losses: Samples, least: float, prior: Prior | None) -> tuple[float, float, float]:
     """Mean, standard deviation and its degrees of freedom."""
-    measured = float(losses.std(ddof=1)), losses.size - 1.0
+    measured = max(least, float(losses.std(ddof=1))), losses.size - 1.0
     spread, degrees = prior.moderate(*measured) if prior else measured
     return float(losses.mean()), spread, degrees
 
@@ -345,7 +353,7 @@ def _bound_of_nested(
 
     def bound_by(prior: Prior | None, of_a_unit: float) -> Bound:
         of_a_node = min(0.5, of_a_unit * on_each)
-        units, of_nodes = _nested_scatter(losses, owners, of_a_node, prior)
+        units, of_nodes = _nested_scatter(losses, owners, of_a_node, prior, strictness.least)
         between = (of_nodes.spread / units.spread) ** 2
         rate = of_a_node / _independent_units(between, on_each, of_a_node)
         return Bound(loss=units.limit(rate), usual=units.usual, scatter=of_nodes)
@@ -354,7 +362,11 @@ def _bound_of_nested(
 
 
 def _nested_scatter(
-    losses: Samples, owners: Ints, rate: float, prior: Prior | None = None
+    losses: Samples,
+    owners: Ints,
+    rate: float,
+    prior: Prior | None = None,
+    least: float = LEAST_SPREAD,
 ) -> tuple[Scatter, Scatter]:
     """The scatter of units if nodes have several, and that of nodes.
 
@@ -364,10 +376,11 @@ def _nested_scatter(
     """
     medians = siblings.medians_of_nodes(losses, owners)
     every_node, every_unit = np.arange(medians.size), np.arange(losses.size)
-    nodes = _scatter_of(medians, usual_units(medians, every_node), every_node, rate, prior)
+    usual_nodes = usual_units(medians, every_node, least)
+    nodes = _scatter_of(medians, usual_nodes, every_node, rate, least, prior)
     apart = losses - medians[owners]
-    units = _scatter_of(apart, usual_units(apart, every_unit), every_unit, rate)
-    between, within = nodes.spread**2, max(LEAST_SPREAD, units.spread) ** 2
+    units = _scatter_of(apart, usual_units(apart, every_unit, least), every_unit, rate, least)
+    between, within = nodes.spread**2, units.spread**2
     degrees = units.degrees * (1 - medians.size / losses.size)
     both = Scatter(
         middle=nodes.middle,
@@ -391,15 +404,17 @@ def _independent_units(correlation: float, units: float, rate: float) -> float:
     return float((1 - within**units) @ weights / ((1 - within) @ weights))
 
 
-def _usual_of_few(losses: Samples, usual: Ints, rate: float, prior: Prior | None = None) -> Ints:
+def _usual_of_few(
+    losses: Samples, usual: Ints, rate: float, least: float, prior: Prior | None = None
+) -> Ints:
     """The units without the bad ones: as many of the worst as chance puts so far off less often
     than their share of the rate. Units that are odd because they are better are left out first."""
     order = np.argsort(losses, kind="stable")
     order = order[losses[order] >= losses[usual].min()]
     for bad in range(order.size - losses.size // 2 - 1, 0, -1):
         rest = losses[order[:-bad]]
-        mean, spread, degrees = _moments(rest, prior)
-        spread = max(LEAST_SPREAD, spread) * math.sqrt(1 + 1 / rest.size)
+        mean, spread, degrees = _moments(rest, least, prior)
+        spread *= math.sqrt(1 + 1 / rest.size)
         deviation = (float(losses[order[-bad]]) - mean) / spread
         share = (1 - ONE_MORE) * ONE_MORE ** (bad - 1)
         if is_rarer(share * rate, deviation, bad, rest.size, degrees):
@@ -453,7 +468,7 @@ def _independent_count(correlation: float, rate: float) -> float:
     return 1 + 2 * float(owens_t(ndtri(1 - rate), apart)) / rate
 
 
-def _scatter(losses: Samples, usual: Ints) -> tuple[float, float, float]:
+def _scatter(losses: Samples, usual: Ints, least: float) -> tuple[float, float, float]:
     """Mean, standard deviation and degrees of freedom of all usual units, by a straight line
     through all but the worst in a normal quantile plot (positions by Blom 1958).
 
@@ -466,7 +481,7 @@ def _scatter(losses: Samples, usual: Ints) -> tuple[float, float, float]:
     better = ordered[: n - max(0, _ignored_count(losses.size) - odd_ones)]
     expected = ndtri((np.arange(1, better.size + 1) - 0.375) / (n + 0.25))
     centred = expected - expected.mean()
-    spread = max(LEAST_SPREAD, float(better @ centred / (centred @ centred)))
+    spread = max(least, float(better @ centred / (centred @ centred)))
     degrees = (better.size - 1) ** 2 / (n - 1)
     return float(better.mean() - spread * expected.mean()), spread, degrees
 
@@ -500,7 +515,7 @@ def _balance_and_distance(
     return 2 * worse - both, both if two_sided else worse
 
 
-def usual_units(balance: Samples, votes: Ints) -> Ints:
+def usual_units(balance: Samples, votes: Ints, least: float = 0.0) -> Ints:
     """The units without the odd ones, which are further out than the scatter of all nearer ones
     explains. In a healthy fleet the outermost unit is called odd once in a hundred fleets.
 
@@ -521,7 +536,7 @@ def usual_units(balance: Samples, votes: Ints) -> Ints:
     x = balance[order] - middle
     mean = np.cumsum(x)[inside - 1] / inside
     square = np.cumsum(x**2)[inside - 1] - inside * mean**2
-    spread = np.sqrt(np.maximum(0.0, square) / (inside - 1) * (1 + 1 / inside))
+    spread = np.sqrt(np.maximum(least**2, square / (inside - 1)) * (1 + 1 / inside))
     deviation, likely = (
         np.abs(x[inside] - mean) - 1e-9,
         1 - ODD_FLEETS / 2 / n,

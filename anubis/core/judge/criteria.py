@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 from anubis.core.arrays import Flags, Ints
 from anubis.core.errors import CriteriaError
-from anubis.core.judge import siblings
+from anubis.core.judge import rounding, siblings
 from anubis.core.judge.calibration import (
     FEWEST,
     FEWEST_WITH_PRIOR,
     FOUND,
+    LEAST_SPREAD,
     Calibration,
     Priors,
     Strictness,
@@ -104,8 +105,12 @@ def learn(
     voters = np.arange(len(samples)) if votes is None else np.asarray(votes)
     measured = as_measured(samples, metric.direction, key)
     two_sided = metric.direction == "either"
+    rounded = policy.calibrated and not (two_sided or metric.is_count)
     strictness = Strictness(
-        alpha=policy.alpha, rate=policy.false_alarm_rate / together, two_sided=two_sided
+        alpha=policy.alpha,
+        rate=policy.false_alarm_rate / together,
+        two_sided=two_sided,
+        least=rounding.least_scatter(samples) if rounded else LEAST_SPREAD,
     )
     if two_sided or not policy.calibrated:
         owners = None
@@ -142,6 +147,10 @@ def learn(
         criterion = replace(criterion, earlier=len(earlier))
         if few and _has_loose_limit(criterion, policy.alpha):
             criterion = replace(criterion, doubt_alpha=policy.alpha)
+        elif strictness.least > LEAST_SPREAD:
+            finer = _choose(replace(taught, strictness=replace(strictness, least=LEAST_SPREAD)))
+            if _has_loose_limit(criterion, finer.alpha):
+                criterion = replace(criterion, doubt_alpha=finer.alpha)
         criterion = _add_sensitivity(criterion, taught, learned.calibration, measured, level)
     return replace(criterion, refusal=_refusal(criterion, policy))
 
@@ -302,7 +311,10 @@ class _Class:
             return None
         losses = ecdf.typical_losses(self.fleet, self.reference(healthy))
         limit = calibrate_lags(
-            siblings.lags(losses, self.owners), self.owners, self.strictness.rate * OF_SIBLINGS
+            siblings.lags(losses, self.owners),
+            self.owners,
+            self.strictness.rate * OF_SIBLINGS,
+            self.strictness.least,
         )
         return None if limit is None else min(self.strictest, alpha_of(limit))
 
@@ -550,8 +562,8 @@ def to_similarity(shortfall: Samples, criterion: Criterion) -> Samples:
 def doubtful(
     samples: Sequence[Samples] | Samples, criterion: Criterion, owners: Ints | None
 ) -> tuple[Criterion, Samples]:
-    """The criterion by alpha itself, and the similarity of each unit by it. A unit that falls short
-    of it, and is within the limits of few nodes, may be bad or not."""
+    """The criterion by the alpha of doubt, and the similarity of each unit by it. A unit that falls
+    short of it, and is within the limits of few nodes or of coarse values, may be bad or not."""
     strict = replace(criterion, alpha=criterion.doubt_alpha or criterion.alpha, typical_alpha=None)
     return strict, to_similarity(shortfalls(samples, strict, owners).level, strict)
 

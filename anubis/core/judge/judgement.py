@@ -14,6 +14,7 @@ from itertools import chain
 import numpy as np
 
 from anubis.core.arrays import Ints
+from anubis.core.judge.calibration import FEWEST
 from anubis.core.judge.criteria import (
     doubtful,
     median_of_siblings,
@@ -48,6 +49,7 @@ from anubis.core.judge.verdicts import (
 )
 from anubis.core.network.attribution import blamed_nodes
 from anubis.core.records import (
+    TOO_COARSE,
     TOO_FEW_NODES,
     WORST_FIRST,
     Assessment,
@@ -310,11 +312,9 @@ def _judge(
     ]
     if against_itself:
         doubts = dict.fromkeys(range(len(alike)), "its own repeats disagree")
-    cannot_say = f"{criterion.nodes} nodes are too few to say whether this is a defect"
+    cannot_say, code = _doubt_of(criterion)
     unsure = [
-        judge_shortfall(
-            alike[i], strict, float(strictly[i]), cannot_say, code_of_doubt=TOO_FEW_NODES
-        )
+        judge_shortfall(alike[i], strict, float(strictly[i]), cannot_say, code_of_doubt=code)
         for i in np.flatnonzero(few).tolist()
     ]
     fallen_short = (
@@ -335,6 +335,14 @@ def _judge(
             (alike.participants[i][0], alike.key.workload) for i in np.flatnonzero(suspect)
         },
     )
+
+
+def _doubt_of(criterion: Criterion) -> tuple[str, str]:
+    """Why a loss that alpha does not let pass may be no defect, and the code of that reason."""
+    if criterion.nodes < FEWEST:
+        few = f"{criterion.nodes} nodes are too few to say whether this is a defect"
+        return few, TOO_FEW_NODES
+    return "values are recorded in steps too coarse to say whether this is a defect", TOO_COARSE
 
 
 def _normal_of_siblings(
