@@ -338,7 +338,7 @@ def _judge(
 
 
 def _doubt_of(criterion: Criterion) -> tuple[str, str]:
-    """Why a loss that alpha does not let pass may be no defect, and the code of that reason."""
+    """The reason why a loss beyond alpha may be no defect, and its code."""
     if criterion.nodes < FEWEST:
         few = f"{criterion.nodes} nodes are too few to say whether this is a defect"
         return few, TOO_FEW_NODES
