@@ -34,7 +34,7 @@ def rounded(values, step):
 
 @pytest.mark.parametrize("nodes", [20, 64])
 def test_rounding_makes_no_healthy_node_defective_at_any_resolution_and_noise(nodes):
-    """Before, 1 to 24 % of them were called, the most where nodes scatter by a third of a step."""
+    """Before, 1 to 24 % of them were called, the most if nodes scatter by a third of a step."""
     rng = np.random.default_rng(nodes)
     called = []
     for _ in range(1280 // nodes):
@@ -54,7 +54,7 @@ def test_a_loss_of_a_tenth_is_found_in_values_of_fine_resolution(step):
     assert not np.delete(called, 5, axis=1).any()
 
 
-def test_two_steps_are_a_defect_where_one_is_not():
+def test_two_steps_of_rounding_are_a_defect_and_one_is_none():
     values = np.repeat([105.0, 100.0, 95.0, 90.0], [3, 25, 4, 1])
     learned, called = learn(values)
     assert list(np.flatnonzero(called)) == [32]
