@@ -219,7 +219,9 @@ def calibrate_together(
     )
 
 
-def calibrate_lags(lags: Samples, owners: Ints, rate: float, least: float) -> float | None:
+def calibrate_lags(
+    lags: Samples, owners: Ints, rate: float, least: float = LEAST_SPREAD
+) -> float | None:
     """The share by which one more healthy unit may be worse than its siblings; None if units are
     too few. As lags of one node are relative to each other, it knows one less than it has."""
     counted = np.flatnonzero(siblings.have_siblings(owners))
