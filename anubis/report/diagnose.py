@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from anubis.core.diagnose.analyst import JobTrouble, settling_collector
 from anubis.core.diagnose.cures import WORDS, CureLevel
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer
-from anubis.core.diagnose.evidence import AskedNodes, Collector, JobEvidence, Rise
+from anubis.core.diagnose.evidence import (
+    AskedNodes,
+    Collector,
+    Gravity,
+    JobEvidence,
+    LogEvent,
+    Rise,
+)
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.report.json import json_line
 from anubis.text.wording import quantity, short_node_list
@@ -83,7 +90,20 @@ def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
         return "nothing that was read shows why it ended, or whether it ended well"
     if evidence.processes and not evidence.advances and not evidence.progress:
         return "nothing wrong was seen, but none of its ranks reported how far it is"
+    if _last_note(evidence):
+        return "no cause was read, and nothing shows that it moves now"
     return "nothing wrong was seen, and nothing shows that it moves now"
+
+
+def _last_note(evidence: JobEvidence) -> LogEvent | None:
+    """Return the last line of a log that is known and names no cause, as of a launcher that saw a
+    process fail; None if there is none."""
+    notes = (
+        event
+        for event in evidence.log
+        if event.gravity is Gravity.NOTE and event.collector is Collector.TRAINING_LOG
+    )
+    return max(notes, key=lambda event: event.at or 0.0, default=None)
 
 
 def _culprit_names(culprits: Sequence[Whom]) -> list[str]:
@@ -109,6 +129,8 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "what", facts[0].evidence
     elif view.evidence.stall:
         yield "what", view.evidence.stall.sentence
+    elif diagnosis.trouble is JobTrouble.UNKNOWN and (note := _last_note(view.evidence)):
+        yield "noted", note.text
     if diagnosis.culprits:
         yield (
             "culprit",

@@ -108,6 +108,15 @@ def test_exactly_the_ranks_that_do_not_wait_are_named(seed: int):
     assert named(replace(still(places), stall=None)) == []  # while it moves they are only late
 
 
+def test_a_place_in_a_library_is_told_with_the_line_that_led_there():
+    pool = (*START, "step (/job/train.py:22)", "wait (/usr/lib/python3.12/threading.py:355)")
+    (fact,) = reason(still([SEND, SEND, pool]), stacks.RULES).facts
+    own = "step (/job/train.py:22)"
+    assert f"wait (/usr/lib/python3.12/threading.py:355), called from {own}" in fact.evidence
+    (fact,) = reason(still([SEND, SEND, OWN]), stacks.RULES).facts
+    assert "called from" not in fact.evidence
+
+
 def test_most_of_the_ranks_are_never_named():
     assert named(still([SEND, OWN, OWN, LOAD])) == []
     assert named(still([OWN, OWN, OWN, OWN])) == []

@@ -26,6 +26,7 @@ UNRECORDED = 0.7  # the rank was asked and had no record, or no rank recorded me
 LOST = 0.5  # confidence that a rank without a record is at fault
 ALL_HANG, SOME_HANG = 0.9, 0.7  # confidence that a job hangs, by its kernels
 SHOWN = 3  # ranks that a sentence names
+_LIBRARY = re.compile(r"/lib(64)?/python3|/(site|dist)-packages/")  # in a frame
 CONFIDENCE = {
     Pulse.UNHEARD: 0.8,  # it may be stopped, gone or out of reach
     Pulse.MUTE: 0.8,  # it may only be slow to answer
@@ -122,9 +123,15 @@ def _activity(evidence: JobEvidence, rank: int) -> str:
     thread = _training_thread(evidence, rank)
     own = [stack for stack in evidence.stacks if stack.rank == rank]
     frames = next((stack.frames for stack in own if stack.thread == thread), ())
-    where = f": it is in {frames[-1]}" if frames else ""
+    where = f": it is in {place_in_words(frames)}" if frames else ""
     kernel = "" if thread else kernel_words(evidence, rank)
     return where + (f"{',' if where else ':'} {kernel}" if kernel else "")
+
+
+def place_in_words(frames: Sequence[str]) -> str:
+    """Return the innermost call, and the line of the program that led into a library."""
+    own = next((frame for frame in reversed(frames) if not _LIBRARY.search(frame)), frames[-1])
+    return frames[-1] if own == frames[-1] else f"{frames[-1]}, called from {own}"
 
 
 def _training_thread(evidence: JobEvidence, rank: int) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Pulse, Stack
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
-from anubis.core.diagnose.hang import kernel_words, rank_list, rank_subject
+from anubis.core.diagnose.hang import kernel_words, place_in_words, rank_list, rank_subject
 from anubis.core.diagnose.live_progress import all_ranks, is_waiting
 from anubis.core.diagnose.waiting import Waiting
 
@@ -128,7 +128,7 @@ def _fact(
     return JobFact(
         kind=FactKind.ELSEWHERE,
         whom=rank_subject(evidence, rank),
-        evidence=f"{count}; {name} is in {frames[-1]}{kernel and f', {kernel}'}",
+        evidence=f"{count}; {name} is in {place_in_words(frames)}{kernel and f', {kernel}'}",
         confidence=confidence,
         code="stacks",
         at=evidence.stall.since if evidence.stall else None,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from anubis.core.diagnose.evidence import Collector, JobEvidence
 from anubis.core.diagnose.hang import rank_list
-from anubis.core.diagnose.live_progress import LONGEST_STILL_S
+from anubis.core.diagnose.live_progress import LONGEST_STILL_S, proof
 from anubis.core.errors import EvidenceError
 from anubis.readers.jobs.hook.sitecustomize import LAUNCHERS
 from anubis.readers.jobs.live import (
@@ -110,7 +110,7 @@ def evidence_of_job(looks: Sequence[LiveLook]) -> JobEvidence:
     at_work = frozenset({Collector.PROGRESS, Collector.CALLS})
     storing = [rank for look in looks for rank in look.storing]
     alone = [rank for look in looks for rank in look.alone]
-    if (storing or alone) and not evidence.gaps.get(Collector.PROGRESS):
+    if (storing or alone) and not (evidence.gaps.get(Collector.PROGRESS) or proof(evidence)):
         why = (
             f"{rank_list(storing)} read or write much: others may wait for that"
             if storing
