@@ -117,6 +117,26 @@ def test_a_place_in_a_library_is_told_with_the_line_that_led_there():
     assert "called from" not in fact.evidence
 
 
+def test_a_rank_that_waits_in_a_group_to_which_no_other_came_is_the_programs_fault():
+    """As seen of a barrier with another group than that of the others, by gloo."""
+
+    def advance(rank: int, group: str, enqueued: int) -> Advance:
+        members = (0, 1, 2) if group == "all" else (rank,)
+        return Advance(
+            rank=rank, communicator=group, members=members, enqueued=enqueued, completed=20
+        )
+
+    others = advance(0, "all", 21), advance(2, "all", 21)
+    alone = advance(1, "all", 20), replace(advance(1, "1", 1), completed=0)
+    made = replace(still([SEND, SEND, SEND]), advances=(*others, *alone), calls=())
+    made = replace(made, collectors=made.collectors | {Collector.PROGRESS, Collector.CALLS})
+    (fact,) = reason(made, hang.MATCHING_RULES).facts
+    assert (fact.kind, fact.code) == ("mismatch", "circle")
+    assert "rank 1 did not come to it: it waits in collective 1 of 1" in fact.evidence
+    elsewhere = replace(made, stacks=still([SEND, OWN, SEND]).stacks)
+    assert reason(elsewhere, hang.MATCHING_RULES).facts == ()
+
+
 def test_most_of_the_ranks_are_never_named():
     assert named(still([SEND, OWN, OWN, LOAD])) == []
     assert named(still([OWN, OWN, OWN, OWN])) == []

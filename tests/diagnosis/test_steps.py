@@ -170,6 +170,13 @@ def test_a_rank_whose_program_waits_for_a_processor_is_named(
     assert named(kept_waiting(*shares)) == ranks
 
 
+def test_a_rank_that_works_while_all_others_rest_is_not_short_of_processors():
+    """As seen of a rank that wrote a checkpoint on a busy machine: the others wanted none."""
+    seen = kept_waiting(0.36, 0.04, 0.04)
+    resting = (replace(state, rests_s=27.0 if state.rank else 0.0) for state in seen.processes)
+    assert named(replace(seen, processes=tuple(resting))) == []
+
+
 def test_only_ranks_of_the_same_stage_are_peers_in_waiting():
     stages = {0: 0, 1: 0, 2: 1, 3: 1}
     assert named(kept_waiting(0.05, 0.06, 0.6, 0.62, stages=stages)) == []

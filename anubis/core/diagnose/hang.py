@@ -330,6 +330,26 @@ def _circles(hearing: Hearing) -> Iterator[JobFact]:
             )
             fact = f"{len(ring)} ranks wait for each other in a circle: {places_text}"
             yield _mismatch_fact("circle", fact, RING_CONFIDENCE)
+    if not waiting.rings:
+        yield from _left_alone(waiting, evidence)
+
+
+def _left_alone(waiting: Waiting, evidence: JobEvidence) -> Iterator[JobFact]:
+    """A rank that waits in a group to which no other rank came, while all others wait too, some of
+    them for this rank. Gloo lists no members of groups: they are known by those that came."""
+    if waiting.ranks - waiting.recorded_ranks or not all(waiting.waits.values()):
+        return
+    for rank, (wait, *_) in waiting.waits.items():
+        threads = [stack.frames for stack in evidence.stacks if stack.rank == rank]
+        if wait.group > 1 or (threads and not any(map(is_waiting, threads))):
+            continue
+        others = (of_others for waits in waiting.waits.values() for of_others in waits)
+        if other := next((of_others for of_others in others if rank in of_others.blockers), None):
+            place = call_name(wait.operation, wait.communicator, wait.sequence)
+            came = _sentence(Root(rank, other, is_stuck=False), waiting)
+            fact = f"{came}: it waits in {place}, to which no other rank came"
+            yield _mismatch_fact("circle", fact, RING_CONFIDENCE)
+            return
 
 
 def _logged_mismatches(hearing: Hearing) -> Iterator[JobFact]:

@@ -29,6 +29,7 @@ NOISE = 4.0  # chance errors: one of 30,000 sound ranks is beyond them
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean
 DEVIATION = 1.4826  # standard over median absolute deviation, for normal values
 FEWEST_STEPS = 3  # the fewest with a median that one odd step cannot move
+WANTS_NONE_S = 15.0  # a program that has rested for so long
 WAITS = 0.25  # share of the time that a program waits for a processor more than its peers
 WAITS_TIMES = 2.0  # and so many times as long as its peers
 LEAST_EFFECT = 0.05  # of the step: the least excess of a rank's own time over its peers'
@@ -193,12 +194,17 @@ def _all_starve(evidence: JobEvidence) -> bool:
 
 
 def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
-    """Programs that wait for a processor. Of a job that stands still, most want none."""
+    """Programs that wait for a processor, more than those that want one: of a job that stands
+    still, or that waits for a checkpoint, most want none."""
     evidence = hearing.evidence
     if evidence.stall:
         return
     stages = evidence.ranks.stages
-    waits = {state.rank: state.waits for state in evidence.processes if state.waits is not None}
+    waits = {
+        state.rank: state.waits
+        for state in evidence.processes
+        if state.waits is not None and (state.rests_s or 0.0) < WANTS_NONE_S
+    }
     for rank, share in waits.items():
         peers = [
             of_peer
