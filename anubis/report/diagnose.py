@@ -125,7 +125,8 @@ def subject_name(whom: Whom) -> str:
 def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
     """Yield pairs of a label and a sentence; the first line is the headline."""
     diagnosis = view.diagnosis
-    if facts := diagnosis.decisive or diagnosis.facts:
+    has_ended = diagnosis.trouble is JobTrouble.UNKNOWN and view.evidence.alive is False
+    if not has_ended and (facts := diagnosis.decisive or diagnosis.facts):  # the headline says it
         yield "what", facts[0].evidence
     elif view.evidence.stall:
         yield "what", view.evidence.stall.sentence
