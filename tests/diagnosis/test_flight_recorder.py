@@ -148,6 +148,16 @@ def test_a_collective_called_by_one_rank_alone_names_no_rank():
     assert blamed(evidence(job)) == []
 
 
+def test_counts_of_the_only_group_name_the_absent_rank_without_any_recorded_call(tmp_path: Path):
+    """As dumps that leave out collectives (`includeCollectives` of the worker server)."""
+    group = {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}
+    for rank in range(4):
+        counts = {"last_enqueued_collective": 10 + (rank != 2), "last_completed_collective": 10}
+        dump = {"version": "2.10", "pg_config": {"0": group}, "pg_status": {"0": counts}}
+        (tmp_path / f"dump_{rank}").write_text(json.dumps({**dump, "entries": []}))
+    assert blamed(read_dumps(tmp_path)) == [2]
+
+
 def test_ranks_that_call_two_groups_in_different_orders_wait_in_a_circle():
     both = Operation((0, 1), "A", "all_reduce"), Operation((0, 1), "B", "all_reduce")
     job = HangingJob(JobLayout(dp=2))

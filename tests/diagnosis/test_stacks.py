@@ -108,7 +108,7 @@ def test_exactly_the_ranks_that_do_not_wait_are_named(seed: int):
     assert named(replace(still(places), stall=None)) == []  # while it moves they are only late
 
 
-def test_a_place_in_a_library_is_told_with_the_line_that_led_there():
+def test_a_place_in_a_library_is_shown_with_the_line_of_the_program_that_led_there():
     pool = (*START, "step (/job/train.py:22)", "wait (/usr/lib/python3.12/threading.py:355)")
     (fact,) = reason(still([SEND, SEND, pool]), stacks.RULES).facts
     own = "step (/job/train.py:22)"
@@ -126,9 +126,9 @@ def test_a_rank_that_waits_in_a_group_to_which_no_other_came_is_the_programs_fau
             rank=rank, communicator=group, members=members, enqueued=enqueued, completed=20
         )
 
-    others = advance(0, "all", 21), advance(2, "all", 21)
+    together = advance(0, "all", 21), advance(2, "all", 21)
     alone = advance(1, "all", 20), replace(advance(1, "1", 1), completed=0)
-    made = replace(still([SEND, SEND, SEND]), advances=(*others, *alone), calls=())
+    made = replace(still([SEND, SEND, SEND]), advances=(*together, *alone), calls=())
     made = replace(made, collectors=made.collectors | {Collector.PROGRESS, Collector.CALLS})
     (fact,) = reason(made, hang.MATCHING_RULES).facts
     assert (fact.kind, fact.code) == ("mismatch", "circle")

@@ -343,10 +343,10 @@ def _left_alone(waiting: Waiting, evidence: JobEvidence) -> Iterator[JobFact]:
         threads = [stack.frames for stack in evidence.stacks if stack.rank == rank]
         if wait.group > 1 or (threads and not any(map(is_waiting, threads))):
             continue
-        others = (of_others for waits in waiting.waits.values() for of_others in waits)
-        if other := next((of_others for of_others in others if rank in of_others.blockers), None):
+        all_waits = (of_rank for waits in waiting.waits.values() for of_rank in waits)
+        if held_up := next((held for held in all_waits if rank in held.blockers), None):
             place = call_name(wait.operation, wait.communicator, wait.sequence)
-            came = _sentence(Root(rank, other, is_stuck=False), waiting)
+            came = _sentence(Root(rank, held_up, is_stuck=False), waiting)
             fact = f"{came}: it waits in {place}, to which no other rank came"
             yield _mismatch_fact("circle", fact, RING_CONFIDENCE)
             return

@@ -452,7 +452,11 @@ def _key(call: RecordedCall) -> GroupKey:
 
 
 def _recorded_groups(dump: FlightDump) -> dict[str, GroupKey]:
-    """Return the groups in which a rank recorded calls, by their numbers."""
+    """Return the groups in which a rank recorded calls, by their numbers. A dump without calls
+    shows them only if it has one group."""
+    named = [group for group in dump.groups if group.description]
+    if not dump.calls and len(named) == len(dump.status) == 1:
+        return dict.fromkeys(dump.status, (named[0].name, named[0].description))
     return {call.group: _key(call) for call in dump.calls}
 
 
