@@ -20,9 +20,6 @@ Nodes = Annotated[
         help="Node list: node[01-16], a comma list, or @file. Default: all of the cluster.",
     ),
 ]
-NodesNamed = Annotated[
-    str, typer.Argument(metavar="NODES", help="Node list: node[01-16], a comma list, or @file.")
-]
 ClusterAsked = Annotated[
     str | None,
     typer.Option(
