@@ -28,13 +28,13 @@ def test_a_command_that_outlives_sigkill_is_not_waited_for(monkeypatch):
     assert killed == [7]
 
 
-def test_a_command_is_over_when_its_process_is_whatever_has_its_output_open():
+def test_a_command_is_over_when_its_process_ends_even_if_its_output_stays_open():
     """So ssh leaves a process behind for its next connections."""
     words = ["sh", "-c", f"sleep {2 * LIMIT_S} & echo done"]
     assert site_commands.run_command(words, LIMIT_S) == "done\n"
 
 
-def test_a_flood_of_a_command_is_kept_in_part_and_its_last_words_are_told(
+def test_a_flood_of_a_command_is_kept_in_part_with_its_last_words(
     monkeypatch,
 ):
     monkeypatch.setattr(site_commands, "MOST_BYTES", 1000)
