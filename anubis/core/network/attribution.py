@@ -188,7 +188,7 @@ def _reason(fabric: Fabric, cause: Cause, code: str, doubt: CauseDoubt | None) -
         parts = ", ".join(describe(fabric, part) for part in cause.parts[:SHOWN])
         return f"{parts}: none of {len(cause.bad)} flows across it could be measured"
     if code == "NO-CONTRAST":
-        return f"{summary}; every pair at this distance crosses it: nothing to compare it with"
+        return f"{summary}; no good pair at this distance avoids it: nothing to compare it with"
     if doubt and code == doubt.code:
         return f"{summary}; {doubt.reason}"
     return summary
@@ -213,12 +213,13 @@ def _judge(
 
 
 def _has_contrast(fabric: Fabric, cause: Cause, traffic: Traffic) -> bool:
-    """True if a flow over the same distance as the bad ones avoids the cause."""
+    """True if a good flow over the same distance as the bad ones avoids the cause. If none is good,
+    as by the criteria of a faster cluster, each leaf would be blamed for what all share."""
     distances = {hops_of(fabric, observation.flow) for observation in cause.bad}
-    comparable = sum(
-        hops_of(fabric, observation.flow) in distances for observation in traffic.observations
+    good = sum(
+        _is_good(seen) and hops_of(fabric, seen.flow) in distances for seen in traffic.observations
     )
-    return len(cause.bad) + cause.good < comparable
+    return cause.good < good
 
 
 def _inspect(inspection: Inspection, cause: Cause) -> list[str]:
