@@ -158,7 +158,7 @@ def sentence(command: LifeCommand) -> str:
         case DoPeriodicTask(task=task, reason=text):
             return f"{task.value}: {text}"
         case Notify(subject=subject, sentence=text):
-            return f"{subject}: {text}"
+            return f"tell people of {subject}: {text}"
 
 
 def _aim(test: Prove) -> str:

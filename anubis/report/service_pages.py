@@ -58,6 +58,8 @@ def life_line(life: Sequence[Happening], now: float) -> str:
     chart = _chart(begin, now)
     tests = sum(happening.kind == "validation" for happening in drawn)
     canvas = chart.frame(f"{len(drawn)} events since {moment(begin)}, {tests} tests")
+    for lane, name in enumerate(CALLED):  # a narrow screen does not show those on the left
+        add(canvas, "text", name, class_="row again", x=chart.x(now), y=chart.y(lane) - THICK)
     for happening in drawn:
         _draw(happening, chart, canvas, now)
     return serialize(canvas)
@@ -236,7 +238,7 @@ def node(
         test_rows=decisions.test_rows,
         columns=decisions.TEST_COLUMNS,
         why=row.why,
-        since=reason if reason != row.why else "",
+        since=reason if reason not in row.why else "",
     )
 
 
