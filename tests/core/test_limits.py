@@ -134,7 +134,7 @@ def test_a_fact_without_a_limit_is_no_verdict_at_all():
 
 def test_a_limit_applies_also_to_a_metric_that_the_fleet_judges():
     """One is below the floor, another above it and yet worse than the fleet."""
-    rates = {"n0": 50.0, "n1": 60.0}
+    rates = {"n0": 50.0, "n1": 61.3}  # 60 would be one step of rounding off
     floor = Limit(benchmark="facts", metric="rate", at_least=55, source="the contract")
     found, _ = judged(
         the_plan := planned(6),

@@ -82,11 +82,11 @@ def test_one_suspicion_of_two_nodes_is_two_that_end_each_for_itself():
 
 
 def test_a_suspicion_with_impossible_figures_is_refused():
-    with pytest.raises(ValueError, match="from 0 to 1"):
+    with pytest.raises(ValueError, match="outside 0 to 1"):
         SuspicionRaised(nodes=("n1",), category="gpu", source="x", mix={"gpu": -1.0})
     with pytest.raises(ValueError, match="a confidence of 2"):
         SuspicionRaised(nodes=("n1",), category="gpu", source="x", confidence=2.0)
-    with pytest.raises(ValueError, match="or all 0"):
+    with pytest.raises(ValueError, match="or only zeros"):
         SuspicionRaised(nodes=("n1",), category="gpu", source="x", mix={"gpu": 0.0})
 
 

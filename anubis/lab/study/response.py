@@ -122,7 +122,7 @@ RATES: Mapping[str, Rate] = {
         about="share of the faults whose node a search by groups names",
         origin="measured",
         source="locate.md",
-        says="| one node, at times | slow | 13 to 48 | - | 0 to 120 | 21 to 72 | 94 to 1157 |",
+        says="| one node, at times | slow | 13 to 48 | - | 0 to 104 | 21 to 72 | 94 to 1066 |",
         reason="9 of 12 that come and go; a fault that stays was named in all rows",
     ),
     "locate_h": Rate(
