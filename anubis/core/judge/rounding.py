@@ -25,8 +25,10 @@ OF_TWO = math.sqrt(6)  # a step, in standard deviations of the difference of two
 
 def least_scatter(samples: Sequence[Samples] | Samples) -> float:
     """The standard deviation that rounding gives the relative difference of two units."""
-    is_matrix = isinstance(samples, np.ndarray)
-    firsts = samples[:, 0] if is_matrix else np.array([sample[0] for sample in samples])
+    if isinstance(samples, np.ndarray):
+        firsts = samples[:, 0]
+    else:
+        firsts = np.array([sample[0] for sample in samples])
     middle = float(np.median(firsts))
     if not middle * FINEST < step_of(firsts, middle):  # most metrics have none: a quick look
         return LEAST_SPREAD
