@@ -77,8 +77,8 @@ class LoopSlurm:
         return self._slurm.submit(*options, "--time=30", f"--job-name={name}", script=script)
 
     def nodes_of(self, job: str) -> list[str]:
-        named = self._slurm.run("squeue", "-h", "-j", job, "-o", "%N", check=False).stdout.strip()
-        if not named:
+        named = self._field(job, "NodeList")  # also of a job that has ended
+        if named in ("", "(null)"):
             return []
         return self._slurm.run("scontrol", "show", "hostnames", named).stdout.split()
 
