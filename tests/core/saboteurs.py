@@ -127,12 +127,14 @@ class Book:
         self.present = defaultdict(lambda: (True, -math.inf))
         self.retired = defaultdict(lambda: (False, -math.inf))
         self.shown = {}
+        self.cordons = dict.fromkeys(NODES, "")  # as they were shown last
         self.seen_at = self.waited_at = -math.inf
         self.work = {}  # what was said last of its jobs: at, which run; None: hard to say
         self.ended = defaultdict(lambda: -math.inf)  # when a job of it did last, as it was told
         self.held = self.maintained = frozenset()
         self.ordered = {}  # the last order to each node that was not taken back: code, at
         self.surely_out = set()  # bad ever since they were ordered out
+        self.vacant = {}  # nodes that were ordered out of service, and not replaced yet: since when
         self.cordoned = set()  # by their owner in our name, ever
         self.suspected = set()  # nodes that were, ever
         self.put_back = defaultdict(set)  # jobs that were, by the node for which, while they go on
@@ -222,6 +224,7 @@ class Book:
 
     def _see(self, event):
         self.seen_at, self.shown = event.at, event.nodes
+        self.cordons |= {node: seen.cordon for node, seen in event.nodes.items()}
         for node in NODES:
             present, since = self.present[node]
             seen = event.nodes.get(node)
@@ -344,6 +347,7 @@ class Book:
         assert len({order.node for order in orders}) == len(orders), "it is out and in at once"
         for command in commands:
             self._check_command(command, waiting_before, now)
+        self._check_swaps([c for c in commands if isinstance(c, Swap)])
 
     def _check_command(self, command, waiting_before, now):
         if self.policy is PROPOSING:
@@ -357,6 +361,7 @@ class Book:
                 assert code != SUSPECTED or self.policy.hold_from is not None
                 if code == SPARE and before != SPARE:
                     assert self.may_serve(node), f"{node} is next in line"
+                    self.vacant.pop(node, None)
                 self.ordered[node] = code, now
                 if code not in NO_DEFECT:
                     assert self.may_be_out(node), f"{node} is out for nothing"
@@ -364,6 +369,8 @@ class Book:
                         self.surely_out.add(node)
                     if before in ("", *NO_DEFECT):
                         self._check_share(node, waiting_before)
+                        if not self.cordons[node] or before == SUSPECTED:  # it was in service
+                            self.vacant[node] = now
             case Release(node=node):
                 assert not self.is_bad(node), f"{node} is released"
                 assert node in self.cordoned
@@ -393,7 +400,12 @@ class Book:
                     self.repairing[node] = now
                     at_once = [n for n in self.repairing if self._is_repaired(n, now)]
                     assert len(at_once) <= self.policy.repaired_at_once
-            case Swap(spare=spare):
+            case Swap(node=node, spare=spare):
+                assert NODES[node] == NODES[spare]
+                assert self.may_be_out(node), f"{node} is replaced for nothing"
+                assert self.ordered.get(node, ("",))[0] not in ("", *NO_DEFECT), "it is not out"
+                assert node not in self.maintained
+                assert not self.retired[node][0]
                 assert self.may_serve(spare), f"{spare} takes a place"
                 assert not self.is_a_person_s(spare)
                 assert spare not in self.maintained
@@ -421,6 +433,35 @@ class Book:
             assert scope not in waiting_before, f"the breaker of {scope} is open"
             out = [one for one in self.inside(scope, surely=True) if one in self.surely_out]
             assert len(out) <= self.accepted[scope] + self.share(scope), (scope, out)
+
+    def _check_swaps(self, swaps):
+        """Check that each spare takes one place, and each place one spare, the longest vacant one
+        first. How late an order was heard of is unknown."""
+        assert len({swap.spare for swap in swaps}) == len(swaps), "a spare takes two places"
+        assert self.vacant.keys() >= {swap.node for swap in swaps}, "nothing is vacant there"
+        since = {swap.node: self.vacant[swap.node] for swap in swaps}
+        assert len(since) == len(swaps), "two spares take one place"
+        for node in since if self.policy.swap is Mode.ACT else ():
+            del self.vacant[node]
+        for node in since:
+            for left in self._surely_vacant(NODES[node]) - since.keys():
+                assert self.vacant[left] > since[node] - LATEST_S, f"{left} waits longer"
+
+    def _surely_vacant(self, sku):
+        return {
+            node
+            for node in self.vacant.keys() & self.surely_out
+            if NODES[node] == sku and node not in self.maintained and not self.retired[node][0]
+        }
+
+    def check_spares(self, lives):
+        """Check that no spare is kept ready while the place of another node is vacant."""
+        for node, life in lives.items():
+            seen = self.shown.get(node)
+            is_kept = seen is not None and seen.is_cordoned_by_anubis and node in self.cordoned
+            if life.state is State.SPARE and is_kept and self.policy.swap is Mode.ACT:
+                vacant = self._surely_vacant(NODES[node])
+                assert not vacant, f"{node} is ready, and nobody takes the place of {vacant}"
 
     def check_shown(self, lives):
         """Check that what people see of a node is what may be said of it."""
@@ -557,6 +598,7 @@ class World:
         self.has_new = self._file(commands)
         if any(isinstance(event, Waited) and event.at == self.book.waited_at for event in events):
             self.book.check_turn(self.now)
+            self.book.check_spares(self.keeper.lives)
         return commands
 
     def _follow(self, command):

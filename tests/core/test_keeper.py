@@ -1011,13 +1011,26 @@ def test_a_spare_that_a_person_cordoned_replaces_no_node():
     assert not [c for c in cluster.conclude(DEFECTIVE, "n0") if isinstance(c, Swap)]
 
 
-def test_a_spare_with_something_to_prove_is_none_until_it_has():
-    cluster = Cluster(policy=with_spares(1))
+@pytest.mark.parametrize("mode", [Mode.ACT, Mode.PROPOSE])
+def test_a_spare_with_something_to_prove_takes_the_place_vacant_longest_once_it_has(mode):
+    cluster = Cluster(policy=with_spares(1, swap=mode, hold_from=0.2))
     cluster.answer(only(cluster.tick(n3=-1.0), Prove))
     cluster.look()
     cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n3",))))
     assert cluster.state("n3") is State.SUSPECT
-    assert not [c for c in cluster.conclude(DEFECTIVE, "n0") if isinstance(c, Swap)]
+    cluster.hear(suspected(cluster.later(), "s", "n1"))
+    cluster.look()
+    commands = [*cluster.conclude(DEFECTIVE, "n1"), *cluster.conclude(DEFECTIVE, "n0")]
+    assert not [c for c in [*commands, *cluster.look()] if isinstance(c, Swap)]
+    swap = only(cluster.conclude(HEALTHY, "n3"), Swap)
+    assert swap == Swap(mode=mode, node="n1", spare="n3")
+    if mode is Mode.PROPOSE:
+        assert only(cluster.look(), Swap) == swap  # until a person approves it
+        assert not is_moot(swap, cluster.keeper.lives)
+        _, commands = cluster.keeper.approve(swap, cluster.later())
+        assert only(commands, Release).node == "n3"
+    assert is_moot(swap, cluster.keeper.lives)
+    assert not [c for c in [*cluster.look(), *cluster.tick()] if isinstance(c, Swap)]
 
 
 # --- the breaker ---------------------------------------------------------------------------

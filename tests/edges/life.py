@@ -171,12 +171,14 @@ def _alert(site: KeptSite, story: Story, spares: Sequence[str]) -> None:
     story.tell(
         f"an alert fires on {first}, which serves, and on the spare {spare}",
         "both are out with the code INCIDENT after one turn, the spare takes no other node's place,"
-        " and another node is kept ready",
-        f"{first}: {owner.shown(first)}; {spare}: {owner.shown(spare)}; brought into service:"
-        f" {len(swaps)}; kept ready: {', '.join(later_spares)}",
+        f" the next one takes that of {first} once it is proven, and another node is kept ready",
+        f"{first}: {owner.shown(first)}; {spare}: {owner.shown(spare)}; {'; '.join(swaps)}; kept"
+        f" ready: {', '.join(later_spares)}",
         is_right=_has_incident(owner, first)
         and _has_incident(owner, spare)
-        and not swaps
+        and len(swaps) == 1
+        and swaps[0].endswith(first)
+        and f"bring {spare} " not in swaps[0]
         and len(later_spares) == 1
         and spare not in later_spares,
     )

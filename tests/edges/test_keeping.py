@@ -896,16 +896,21 @@ def test_nodes_cordoned_by_a_person_or_retired_are_left_alone(site):
         assert history.only().keeping.left_alone() == {first, second}
 
 
-def test_a_spare_is_a_proven_node_of_least_risk(site, monkeypatch):
+def test_the_node_of_least_risk_is_proven_as_a_spare_and_takes_the_place_of_a_bad_node(
+    site, monkeypatch
+):
     def foreseen(past, nodes, at, hours):
         return {node: 0.1 if node == "n3" else 0.5 for node in nodes}
 
     monkeypatch.setattr("anubis.operations.keep_turns.risks", foreseen)
     fleet = site.keep(**ACT, spares={"h100": 1})
-    assert states(fleet)["n3"] is State.SPARE
-    assert [n for n, state in states(fleet).items() if state is State.SPARE] == ["n3"]
-    assert site.owner.nodes["n3"].cordon.startswith("anubis[SPARE]: ")
-    assert [a.command.kind for a in fleet.actions].count("prove") == 1
+    swaps = [a.command for a in fleet.actions if a.command.kind == "swap"]
+    assert [(swap.node, swap.spare) for swap in swaps] == [(site.bad, "n3")]
+    assert states(fleet)["n3"] is State.IN_SERVICE
+    assert not site.owner.nodes["n3"].cordon
+    (spare,) = (node for node, state in states(fleet).items() if state is State.SPARE)
+    assert site.owner.nodes[spare].cordon.startswith("anubis[SPARE]: ")
+    assert [a.command.kind for a in fleet.actions].count("prove") == 2
 
 
 def fire(site, node, ended=0.0):

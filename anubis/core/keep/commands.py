@@ -241,6 +241,8 @@ def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
             return job not in lives[node].jobs or not lives[node].must_be_out
         case TryRepair(node=node, code=code):
             return lives[node].repair is not None or lives[node].cause != code
+        case Swap(node=node, spare=spare):
+            return not (lives[node].awaits_spare and lives[spare].is_ready)
         case Prove():
             return not any(lives[node].owed for node in command.owed)
     return False

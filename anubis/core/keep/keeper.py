@@ -125,6 +125,8 @@ class Keeper:
         for scope, breaker in self.breakers.items():
             self.breakers[scope] = breaker.cap_accepted(self.lives.count(scope).out)
         commands += self._settle(touched)
+        if touched:
+            commands += self._swaps(max(touched.values()))
         if turn is not None:
             commands += self._turn(turn)
         return _last_orders(commands)
@@ -495,8 +497,8 @@ class Keeper:
                 self._begin_repair(approved, at)
             case Cordon(node=node, code=code):
                 self._set(node, out_code=code, sent_at=at)
-            case Swap(spare=spare):
-                return approved, self._enter_service(spare, at)
+            case Swap():
+                return approved, self._carry_out(approved, at)
         return approved, []
 
     def was_obeyed(self, cordon: Cordon) -> None:
@@ -574,7 +576,7 @@ class Keeper:
 
     def _settle(self, nodes: Mapping[str, float]) -> list[LifeCommand]:
         """Commands that follow from the present state of nodes (`nodes`: time by node). Nodes that
-        must be out come first, so that a spare which replaces one gets no second order."""
+        must be out come first: new and suspected ones are kept out within what these leave."""
         in_order = sorted(nodes, key=lambda node: not self.lives[node].must_be_out)
         return [command for node in in_order for command in self._settle_node(node, nodes[node])]
 
@@ -625,9 +627,9 @@ class Keeper:
         is_first = not life.is_taken_out
         if is_first and (blocked := self._block(life)) is not None:
             return blocked
-        commands = self._send_cordon(life, code, reason, at)
-        commands += self._requeue(life, reason)
-        return [*commands, *(self._swap(life, at) if is_first and not life.cordon else [])]
+        if is_first and (not life.cordon or life.out_code == SUSPECTED):  # it was in service
+            self._set(life.node, vacated_at=at)
+        return [*self._send_cordon(life, code, reason, at), *self._requeue(life, reason)]
 
     def _requeue(self, life: Life, reason: str) -> list[LifeCommand]:
         """Commands for the jobs of a node that is taken out, one for each as long as it runs
@@ -691,14 +693,17 @@ class Keeper:
     def _is_overdue(self, life: Life, at: float) -> bool:
         return at - life.sent_at >= self._policy.resent_s
 
-    def _swap(self, life: Life, at: float) -> list[LifeCommand]:
-        ready = self.lives.ready_spares(life.sku)
-        if not ready:
-            return []
-        swap = Swap(mode=self._policy.swap, node=life.node, spare=min(ready))
-        if swap.mode is Mode.PROPOSE:
-            return [swap]
-        return [swap, *self._enter_service(swap.spare, at)]
+    def _swaps(self, at: float) -> Iterator[LifeCommand]:
+        """Swaps for nodes that were taken out, now or when no spare was ready."""
+        for node, spare in self.lives.next_swaps():
+            swap = Swap(mode=self._policy.swap, node=node, spare=spare)
+            yield swap
+            if swap.mode is Mode.ACT:
+                yield from self._carry_out(swap, at)
+
+    def _carry_out(self, swap: Swap, at: float) -> list[LifeCommand]:
+        self._set(swap.node, vacated_at=-math.inf)
+        return self._enter_service(swap.spare, at)
 
     def _enter_service(self, spare: str, at: float) -> list[LifeCommand]:
         self.lives.change(spare, _leave_reserve)
@@ -845,7 +850,7 @@ def _is_let_in_unproven(life: Life) -> bool:
 
 
 def _join_reserve(life: Life, at: float) -> Life:
-    return replace(life, is_reserve=True).add_debt(Debt.RESERVE, at)
+    return replace(life, is_reserve=True, vacated_at=-math.inf).add_debt(Debt.RESERVE, at)
 
 
 def _leave_reserve(life: Life) -> Life:

@@ -124,6 +124,7 @@ class Life:
     cordoned_by_anubis: bool = False
     out_code: str = ""  # code of the last cordon sent or proposed; empty: none
     sent_at: float = -math.inf  # a cordon or a release
+    vacated_at: float = -math.inf  # it was taken out of service, and no spare took its place yet
     has_been_cordoned: bool = False  # its owner obeyed a cordon of Anubis, so Anubis may release it
     is_reserve: bool = False  # it belongs to the hot buffer
     judged_at: float = -math.inf  # the last conclusive verdict
@@ -219,6 +220,18 @@ class Life:
         """Return whether the node was taken out because it must be, not as a spare or a new
         node."""
         return self.must_be_out and self.out_code not in ("", *NO_DEFECT)
+
+    @property
+    def awaits_spare(self) -> bool:
+        """Return whether the node is out, and its place in service is vacant."""
+        is_left_alone = self.retired or self.maintained is not None
+        return self.vacated_at > -math.inf and self.is_taken_out and not is_left_alone
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the node is a spare that is proven, and that Anubis keeps from jobs."""
+        is_ours = self.has_been_cordoned and self.cordoned_by_anubis
+        return self.state is State.SPARE and bool(self.cordon) and is_ours
 
     @property
     def is_new(self) -> bool:

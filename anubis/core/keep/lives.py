@@ -29,6 +29,7 @@ class Lives(Mapping[str, Life]):
         self._new: Counter[str] = Counter()
         self._under_test: defaultdict[str, set[str]] = defaultdict(set)  # by test
         self._ready: defaultdict[str, set[str]] = defaultdict(set)  # spares, by sku
+        self._vacant: defaultdict[str, set[str]] = defaultdict(set)  # nodes that await one, by sku
         self._uncounted: dict[str, Life | None] = {}  # changed node → its life at the last count
         for life in lives:
             self._by_node[life.node] = life
@@ -70,10 +71,19 @@ class Lives(Mapping[str, Life]):
         self._recount()
         return frozenset(self._under_test.get(test, ()))
 
-    def ready_spares(self, sku: str) -> frozenset[str]:
-        """Spares of a sku that are proven and kept from jobs."""
+    def next_swaps(self) -> list[tuple[str, str]]:
+        """Nodes that await a spare, each with a ready spare of its sku. The node that has been out
+        longest comes first."""
         self._recount()
-        return frozenset(self._ready.get(sku, ()))
+        return [
+            swap
+            for sku in sorted(self._vacant.keys() & self._ready.keys())
+            for swap in zip(
+                sorted(self._vacant[sku], key=lambda node: (self[node].vacated_at, node)),
+                sorted(self._ready[sku]),
+                strict=False,
+            )
+        ]
 
     def _recount(self) -> None:
         for node, before in self._uncounted.items():
@@ -93,9 +103,10 @@ class Lives(Mapping[str, Life]):
                     self._new[scope] += by
         if life.trial is not None:
             _enter(self._under_test[life.trial.id], life.node, by)
-        is_kept_ready = life.is_reserve and life.cordon and life.cordoned_by_anubis
-        if is_kept_ready and life.state is State.SPARE:
+        if life.is_reserve and life.is_ready:
             _enter(self._ready[life.sku], life.node, by)
+        if life.awaits_spare:
+            _enter(self._vacant[life.sku], life.node, by)
 
 
 def _enter(nodes: set[str], node: str, by: int) -> None:
