@@ -455,6 +455,9 @@ def test_a_rank_in_a_pod_is_known_by_the_id_of_its_process_on_this_machine(
         (pid_namespaces.ENDED, own),  # others of its pod are here
         (pid_namespaces.ENDED, "pod-0"),  # of a pod that is not here
     ]
+    (proc / "self/ns/pid").unlink()  # as a /proc that hides namespaces
+    with pytest.raises(EvidenceError, match=r"rank 0 .*self/ns/pid: No such file"):
+        find_ranks(tmp_path)
 
 
 def test_when_a_process_ended_is_known_only_of_one_that_was_met_while_it_ran(

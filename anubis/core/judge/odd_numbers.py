@@ -232,26 +232,22 @@ def _verdict_on(
 
 CAME_ONCE, CAME_BACK = "seen_once", "agreement"  # metrics of what was repeated
 WrongPlace = tuple[str, str, str]  # node, GPU, and metric with its operation
-GpuOfNode = tuple[str, str]  # node, and UUID
-GpuPlace = tuple[str, str]  # node, and device
+GpuKey = tuple[str, str]  # node, and UUID or, if the program notes none, device
 NotesOfNode = tuple[str, Mapping[str, object]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Screens:
-    """How long GPUs were screened for wrong numbers, and how often one came that did not return.
+    """How long GPUs were screened for wrong numbers, and how often one came that did not return."""
 
-    A GPU is known by its UUID, or by its place if the program notes no UUID.
-    """
-
-    seconds: Counter[GpuOfNode] = field(default_factory=Counter)
-    came_once: Counter[GpuOfNode] = field(default_factory=Counter)
-    gpu_at: Mapping[GpuPlace, str] = field(default_factory=dict)  # when it was last screened
+    seconds: Counter[GpuKey] = field(default_factory=Counter)
+    came_once: Counter[GpuKey] = field(default_factory=Counter)
+    gpu_at: Mapping[tuple[str, str], str] = field(default_factory=dict)  # last, by node and device
 
     @classmethod
     def from_notes(cls, latest_first: Iterable[NotesOfNode]) -> Self:
-        seconds, came_once = Counter[GpuOfNode](), Counter[GpuOfNode]()
-        gpu_at: dict[GpuPlace, str] = {}
+        seconds, came_once = Counter[GpuKey](), Counter[GpuKey]()
+        gpu_at: dict[tuple[str, str], str] = {}
         for node, notes in latest_first:
             uuids = _texts(notes.get("uuids"))
             for device, amount in _amounts(notes.get("screened_s")):
@@ -316,7 +312,7 @@ def _notes_of(executions: Iterable[Execution]) -> Iterator[NotesOfNode]:
             yield run.step.participants[0], run.result.environment
 
 
-def _frequency_of_errors(screens: Screens, gpu: GpuOfNode) -> str:
+def _frequency_of_errors(screens: Screens, gpu: GpuKey) -> str:
     """Say how often a GPU erred, beside the others, by the time that each was screened."""
     times, seconds = max(1, screens.came_once[gpu]), float(screens.seconds[gpu])
     often = f"{'once' if times == 1 else f'{times} times'} in {seconds:.0f} s"

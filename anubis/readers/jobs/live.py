@@ -135,15 +135,29 @@ def _read_rank(file: Path, namespaces: PidNamespaces) -> LiveRank:
         raise EvidenceError(f'"{file}" is no announcement of a rank') from None
     if not (0 <= rank.rank < MOST_RANKS and 0 < rank.pid < LARGEST_PID):
         raise EvidenceError(f'"{file}" announces no rank and no process that can be')
-    if namespace and (pid := namespaces.id_here(namespace, rank.pid)) != rank.pid:
-        host = rank.host if pid is None else socket.gethostname()
-        rank = replace(rank, pid=pid or ENDED, host=host)
+    if namespace:
+        rank = _with_id_here(rank, namespace, namespaces)
     with suppress(OSError):  # it has ended
         if (user := Path(f"/proc/{rank.pid}").stat().st_uid) != owner:
             raise EvidenceError(
                 f'"{file}" of user {owner} announces process {rank.pid}, which is of user {user}'
             )
     return rank
+
+
+def _with_id_here(rank: LiveRank, namespace: int, namespaces: PidNamespaces) -> LiveRank:
+    """The rank with the id of its process on this machine, if it announced one of a namespace."""
+    try:
+        pid = namespaces.id_here(namespace, rank.pid)
+    except OSError as cause:
+        raise EvidenceError(
+            f"which process rank {rank.rank} is cannot be read here: {cause.filename}:"
+            f" {cause.strerror}"
+        ) from None
+    if pid == rank.pid:
+        return rank
+    host = rank.host if pid is None else socket.gethostname()
+    return replace(rank, pid=pid or ENDED, host=host)
 
 
 def _socket_path(file: Path, socket: str) -> str:
