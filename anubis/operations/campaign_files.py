@@ -30,7 +30,7 @@ from anubis.operations.caller import Caller
 from anubis.operations.requests import CampaignRequest, LocateRequest, ScanRequest
 from anubis.operations.topology import count_errors, routes_known, survey
 from anubis.readers.topology.draft import Survey
-from anubis.text import hostlist, places
+from anubis.text import places
 from anubis.text.hostlist import shorten
 from anubis.text.reading import read
 
@@ -239,21 +239,27 @@ def read_fabric(
     surveyed = _survey(request, cluster, caller)
     if surveyed is None:
         return None, Counters()
-    _remark_on(surveyed, request, caller)
-    if isinstance(cluster, configs.SimulatedCluster) and request.topology == cluster.topology:
-        from anubis.lab.simulation.simulated_fabric import (
-            number_ports,  # its switches number their ports
-        )
+    if fleet := _fleet_on(request.topology, cluster):
+        from anubis.lab.simulation.simulated_fabric import number_ports
 
         surveyed = replace(surveyed, fabric=number_ports(surveyed.fabric))
-        if request.crosses_fabric and not request.counters:
-            return surveyed, _simulated_counters(request, cluster.fleet, surveyed)
+    _remark_on(surveyed, request, caller)
     if not request.crosses_fabric:
         return surveyed, Counters()
+    if fleet and not request.counters:
+        from anubis.lab.simulation.reckoning import counters_of
+
+        return surveyed, counters_of(fleet, surveyed.fabric, request.nodes)
     counted, remarks = count_errors(request.topology, request.counters, request.over_s, caller)
     for remark in remarks:
         caller.remark(str(remark))
     return surveyed, counted
+
+
+def _fleet_on(topology: str | None, cluster: configs.Cluster) -> SimulatedFleet | None:
+    """The simulated fleet that has this topology; None for real nodes, whatever their topology."""
+    is_its_own = isinstance(cluster, configs.SimulatedCluster) and topology == cluster.topology
+    return cluster.fleet if is_its_own else None
 
 
 def _survey(request: CampaignRequest, cluster: configs.Cluster, caller: Caller) -> Survey | None:
@@ -286,16 +292,3 @@ def _remark_on(surveyed: Survey, request: CampaignRequest, caller: Caller) -> No
     routes = routes_known(surveyed.fabric, time.time())
     if routes and request.crosses_fabric:
         caller.remark(f"routes: {routes}")
-
-
-def _simulated_counters(
-    request: CampaignRequest, fleet: SimulatedFleet, surveyed: Survey
-) -> Counters:
-    from anubis.lab.simulation.reckoning import network_of
-    from anubis.lab.simulation.simulated_network import count_errors as count_simulated_errors
-
-    names = request.nodes or hostlist.expand(fleet.nodes)
-    placement = place(surveyed.fabric, names)
-    if not placement.nodes:  # strangers are refused later
-        return Counters()
-    return count_simulated_errors(network_of(fleet, placement.fabric, names))

@@ -9,17 +9,30 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from anubis.core.fabric import Fabric, Part
+from anubis.core.fabric import Fabric, Part, place
 from anubis.core.network.localization import describe
-from anubis.core.records import Assessment, BenchmarkSpec, Judgement, NodeVerdict, Plan
+from anubis.core.records import (
+    Assessment,
+    BenchmarkSpec,
+    Counters,
+    Judgement,
+    NodeVerdict,
+    Plan,
+)
 from anubis.lab.simulation.simulated_fleet import (
     Plant,
     SimulatedFleet,
     Trouble,
     is_short_of_a_gpu,
+    members,
     plants,
 )
-from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork, faulty
+from anubis.lab.simulation.simulated_network import (
+    Fault,
+    SimulatedNetwork,
+    count_errors,
+    faulty,
+)
 
 Detected = Literal["missed", "unsure", "found"]  # unsure: the verdict is unknown
 DETECTIONS: tuple[Detected, ...] = ("missed", "unsure", "found")
@@ -65,6 +78,15 @@ def network_of(fleet: SimulatedFleet, fabric: Fabric, nodes: Collection[str]) ->
     """Network whose faults are among these nodes."""
     network = faulty(fabric, nodes, fleet.faults, fleet.seed)
     return replace(network, loaded=fleet.loaded_share)
+
+
+def counters_of(fleet: SimulatedFleet, fabric: Fabric, nodes: Sequence[str] | None) -> Counters:
+    """Errors that the ports of a fleet counted. `nodes`: those that were requested, or None."""
+    names = nodes or [node.name for node in members(fleet)]
+    placement = place(fabric, names)
+    if not placement.nodes:  # strangers are refused later
+        return Counters()
+    return count_errors(network_of(fleet, placement.fabric, names))
 
 
 def reckon(fleet: SimulatedFleet, plan: Plan, assessment: Assessment) -> Reckoning:
