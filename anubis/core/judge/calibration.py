@@ -36,8 +36,8 @@ from anubis.core.records import KnownScatter, Samples
 if TYPE_CHECKING:
     from anubis.core.judge import ecdf
 
-FEWEST = 8  # units; fewer do not show how much the next one may differ,
-FEWEST_WITH_PRIOR = 3  # unless the policy says something of it
+FEWEST = 8  # units; fewer do not show how much the next one may differ
+FEWEST_WITH_PRIOR = 3  # units, if the policy states a prior
 SMALL = 20  # units; with fewer, each number of bad ones is tried by itself
 ONE_MORE = 0.15  # the share of the rate for one more bad unit, relative to the share for one less
 MANY = 64  # better units, which show the scatter well enough
@@ -396,7 +396,7 @@ def _nested_scatter(
 
 def _independent_units(correlation: float, units: float, rate: float) -> float:
     """The number of independent units, from 1 to all, that equally correlated ones amount to: how
-    often one of such normal deviates is beyond the limit of one."""
+    often any of these normal deviates is beyond the limit, relative to how often one is."""
     from scipy.special import ndtr, ndtri
 
     common = np.linspace(-8, 8, 321)
@@ -462,7 +462,8 @@ def _correlation(first: Samples, second: Samples) -> float:
 
 def _independent_count(correlation: float, rate: float) -> float:
     """The number of independent losses, from 1 (identical) to 2, that these two amount to: how
-    often one of two normal deviates is beyond the limit of one (Owen 1956)."""
+    often any of two normal deviates is beyond the limit, relative to how often one is (Owen
+    1956)."""
     from scipy.special import ndtri, owens_t
 
     together = min(1.0, max(0.0, correlation))

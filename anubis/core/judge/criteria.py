@@ -156,9 +156,9 @@ def learn(
 
 
 def _learn_slow_steps(units: ecdf.Bundle, policy: Policy, rate: float) -> SlowSteps | None:
-    """The slow steps of a fleet. If suspects are measured again, each of the two measurements may
-    be as likely as the root of what both together may be. What costs little is no defect unless
-    stricter limits are welcome."""
+    """The slow steps of a fleet. If suspects are measured again, a healthy unit may be beyond the
+    limit of either measurement as often as the root of the rate for both. Slow steps that cost
+    little are no defect unless stricter limits are welcome."""
     from anubis.core.judge import slow_steps
 
     both = rate * OF_SLOW_STEPS
@@ -248,8 +248,8 @@ class _Class:
     strictness: Strictness
     counts_slow: bool  # steps, apart from the level of a run
     owners: Ints | None  # the node of each unit, if nodes have several
-    few: bool  # nodes, that do not show how much the next may differ
-    priors: Priors  # what earlier campaigns showed of it
+    few: bool  # too few nodes to show how much the next may differ
+    priors: Priors  # the scatter in earlier campaigns
 
     @property
     def stricter_is_welcome(self) -> bool:

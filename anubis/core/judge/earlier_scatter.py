@@ -1,9 +1,9 @@
 """What earlier campaigns of the same workload showed of a scatter, as a prior for today's.
 
-Campaigns may differ more than their degrees of freedom explain. How much they do says how well
-an earlier one predicts the next: an inverse gamma distribution is fitted to their variances (Smyth
-2004, section 6.2). Few campaigns do not show this well, so all together count no more than two
-fleets of eight.
+Campaigns may differ more than their degrees of freedom explain. The amount by which they differ
+shows how well an earlier one predicts the next: an inverse gamma distribution is fitted to their
+variances (Smyth 2004, section 6.2). Few campaigns do not show this well, so all together count no
+more than two fleets of eight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anubis.core.judge.calibration import LEAST_SPREAD, Prior, Priors
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey, KnownScatter, Samples
 
 MOST_DEGREES = 16.0  # twice as many would make the limit of 8 nodes 5 % stricter
-BY_CHANCE = 0.05  # campaigns that differ so much so seldom are not alike
+BY_CHANCE = 0.05  # a chance of differing so much, below which campaigns are not alike
 
 
 def learned_before(

@@ -1,6 +1,6 @@
-"""Units that other programs slowed: what they took is no evidence of the host.
+"""Find units that other programs slowed: the time that these took is no evidence against the host.
 
-Programs say of each sample which share of its time others may have cost it, at most
+Programs report, for each sample, the largest share of its time that others may have cost it
 (`benchmarks/kit/possession.py`). A unit is defective only if it falls short with that time given
 back. Otherwise it is unknown and measured again. If it was good one time, the other is excused. A
 host that is slow while its program has its processors gets nothing back.
@@ -24,7 +24,7 @@ from anubis.core.records import Criterion, Execution, Result, Samples, Workload
 
 TAKEN = "taken_by_others"  # in a document's environment: shares by metric and device
 CODE = "FOREIGN-LOAD"
-MOST = 0.999  # given back: of a sample that others had wholly nothing is known
+MOST = 0.999  # given back: a sample that others had wholly shows nothing
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def assess(
     """
     measured, executions = list(measured), list(executions)
     shared = _shared_cables(plan, measured)
-    # first: which GPU or place it is says more than each number that it has wrong
+    # first, because the GPU or place says more than each of its wrong numbers
     alone: list[Verdict] = judge_odd_numbers(executions)
     batch_verdicts: list[BatchVerdict] = []
     to_confirm: set[tuple[str, Workload]] = set()

@@ -1,4 +1,4 @@
-"""Finds the GPU, or its place in the host, behind "one of them computes other numbers".
+"""Find the GPU, or its place in the host, behind "one of them computes other numbers".
 
 GPUs of a kind give the same bits for the same numbers, so a digest that most of them have is right.
 A wrong digest has two suspects: the GPU, and the place that fed it: processors and memory of the

@@ -107,9 +107,9 @@ def judge_each_time(
 def count_equal_chances(
     first: Shortfalls, second: Shortfalls, criterion: Criterion, units: int
 ) -> Ints:
-    """The number of units that were as bad once and not the other time, for each unit that was bad
-    twice by chance. 0 for units that were bad by their level, their slow steps or any of them
-    beyond chance, -1 for units that were good once."""
+    """For each unit that chance may have made bad twice, the number of units that were as bad once
+    and good the other time. 0 if chance does not explain it, by level, by slow steps or by the
+    worse of both; -1 if the unit was good once."""
     views = (
         (first.level, second.level),
         (first.slow_suspicion(criterion), second.slow_suspicion(criterion)),
@@ -123,8 +123,9 @@ def count_equal_chances(
 def _count_equal_chances(first: Samples, second: Samples, units: int) -> Ints:
     """The same by one shortfall, in units of the limit.
 
-    How many come and go shows how often a healthy unit is so bad once. Twice is the square of it.
-    Chance explains a unit if it makes as many so bad twice in one fleet of twenty.
+    The units that come and go show the chance of a healthy unit to be so bad once; to be so bad
+    twice, the chance is the square of that. Chance explains a unit if, in more than one fleet of
+    twenty, it makes as many units so bad twice.
     """
     from scipy.special import pdtrc
 

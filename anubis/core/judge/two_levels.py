@@ -1,12 +1,13 @@
-"""Groups of nodes on two levels, both of which the criteria learned from them pass.
+"""Find groups of nodes that are on two levels, although the criteria that they taught pass both.
 
-Nothing makes a group much faster than its kind. So if some groups are, the others may all be slow,
-although they are the majority. The groups themselves cannot tell which level is normal.
+Nothing makes a group much faster than its kind. So if some groups are much faster, the others may
+all be slow, although they are the majority. The groups themselves cannot tell which level is
+normal.
 
 The level of a group is its mean over the metrics of one program, as a logarithm. A gap between two
-levels counts if it is larger than one among groups of one kind by the scatter within both, however
-the groups are parted: once in a thousand draws from a normal, uniform, Laplace's or Student's
-distribution with three degrees of freedom.
+levels counts if it is so wide, relative to the scatter within both, that groups of one kind have
+such a gap once in a thousand draws, however they are parted. The draws were from normal, uniform,
+Laplace's and Student's distributions (three degrees of freedom).
 
 If one half of single nodes is on each level, no majority shows which is normal, and their criterion
 is refused already. Then the levels are named as well: they may be two kinds of nodes.

@@ -8,10 +8,14 @@ most of them, or if the infrastructure failed, no node is blamed.
 
 A node owes only its own missing answers. It does not owe a measurement that could not be compared,
 because there was no criterion, no trusted one or no majority: the node has answered, although the
-answer proves nothing. Nor does it owe a benchmark whose program reports that it does not apply
-there, one that all nodes measure at once, such as one all-reduce over all of them, because its
-result does not describe one node, or one that its campaign skipped after the node was found
-defective: the defect keeps it out of service. Any other cause of an unknown node counts as its own:
+answer proves nothing. Nor does it owe a benchmark
+
+- whose program reports that it does not apply there;
+- that all nodes measure at once, such as one all-reduce over all of them: its result does not
+  describe one node;
+- that its campaign skipped after the node was found defective: the defect keeps it out of service.
+
+Any other cause of an unknown node counts as its own:
 it was lost, crashed, hung or differed from run to run, could not be run or told apart, is not in
 the topology, or its campaign was cut short.
 """

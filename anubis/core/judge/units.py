@@ -292,7 +292,7 @@ def _units_by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> 
         begin = np.concatenate([starts[place.rows] + place.offset for place in places])
         size = np.repeat([p.length for p in places], [p.rows.size for p in places])
         usable = ~_contain_any(unusable[spec.judged_by == "limit"], begin, size)
-        if not usable.all():  # `unmeasured.judge_unusable` reports each of them
+        if not usable.all():  # `unanswered.judge_unusable` reports each of them
             rows, unit, begin, size = rows[usable], unit[usable], begin[usable], size[usable]
         if not unit.size:
             continue

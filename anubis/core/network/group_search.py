@@ -301,8 +301,8 @@ class Search:
         )
 
     def _pool(self, busy: Collection[str], *, any_good: bool = False) -> list[str]:
-        """The good nodes that may fill up groups: if there is none, and `any_good` is enough, those
-        that other searches look into."""
+        """The good nodes that may fill up groups, without suspects of other searches. If none is
+        left, and `any_good` is enough, these suspects too."""
         apart = self.released.union(busy, self.named, *self.links)
         able = [node for node in self.good if node not in apart]
         suspected = frozenset().union(*self._live.values())
@@ -334,8 +334,8 @@ class Search:
             self.good.update(dict.fromkeys(group))
 
     def _evidence(self, suspects: Iterable[str], search: int) -> list[GroupTest]:
-        """The trials with any of the suspects. One that failed counts only if nothing else
-        explains it that was named or that another search looks into."""
+        """The trials with any of the suspects. A failed one counts only if no named part and no
+        suspect of another search explains it."""
         own = frozenset(suspects) - self.named.keys()
         running = (nodes for number, nodes in self._live.items() if number != search)
         explained = set(self.named).union(*running) - own
@@ -353,7 +353,7 @@ class Search:
 
     def narrow(self, group: Group, size: int = 0) -> Tests:
         """Find the nodes of a failing group that fail beside good ones, or only together. Halves
-        are filled up to its size, so that they can be compared with it. Once something is findings,
+        are filled up to its size, so that they can be compared with it. Once something is found,
         the rest is tested together."""
         size = size or len(group)
         findings = yield from self._suspect(group, size)
@@ -453,7 +453,7 @@ class Search:
 
     def _fails_apart(self, leaf: frozenset[str]) -> bool:
         """True if no group within an NVLink domain is good, and so many of them have no node in
-        common that it is what they do have in common."""
+        common that all nodes of the domain must share the cause."""
         own = sorted((t for t in self.trials if t.group <= leaf), key=lambda t: len(t.group))
         met = set[str]()
         disjoint = 0

@@ -61,7 +61,8 @@ def hints(fabric: Fabric, counters: Counters) -> dict[Part, float]:
 
 def congested_links(fabric: Fabric, counters: Counters) -> frozenset[Part]:
     """The links whose pauses, marks and drops rose far more than those of others, and whose errors
-    did not: traffic slows what crosses them as a fault does. Nothing is known without a rise."""
+    did not: traffic slows the flows across them as a fault would. None if the time of the rises is
+    unknown."""
     if counters.over_s is None:
         return frozenset()
     values, _ = _values(fabric, counters)

@@ -84,8 +84,8 @@ def results_of_groups(
     silence_fails: bool = False,
 ) -> dict[Group, bool | None]:
     """The groups that were tested, each with True if it failed or fell short in any metric, and
-    None if that is unknown. With `silence_fails` a group without an answer failed, and those that
-    ran to their end are good then, even if they cannot be compared with others."""
+    None if that is unknown. With `silence_fails`, a group without an answer counts as failed, and
+    then one that ran to its end is good, even if it cannot be compared with others."""
     failed: dict[Group, bool | None] = {}
     silent = False
     for verdict in verdicts:

@@ -1,13 +1,13 @@
-"""What standing pings show of a fabric: parts whose pings are lost now, or again and again.
+"""Find the parts of a fabric whose standing pings are lost now, or again and again.
 
 Pings are counted in windows. A flow is bad in a window if it lost more than the usual loss of the
 mesh explains. Bad windows in a row are one episode. An episode that is over came and went: it
 blames no part, and is counted. A flow speaks for a fault if an episode lasts, or if it has more of
 them than other flows at its distance. Then the windows in which the worst such flow was bad count
-as one scan: every flow has the loss that was usual for it in them, and the posterior of scans says
-which part is at fault. So losses at different times have different causes. Answers that take far
-longer than others at their distance are judged alike. If the agent at either end did not run,
-nothing is known of a window.
+as one scan: each flow enters it with its usual loss in these windows, and the posterior of scans
+names the part at fault. So losses at different times have different causes. Answers that take far
+longer than others at their distance are judged alike. A window is unknown if the agent at either
+end did not run in it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class PingCount(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PingedFlow:
-    """What one flow was like since it is pinged. Windows that are not in `lost` lost nothing."""
+    """The losses and answer times of one flow since its first ping. Windows that are not in `lost`
+    lost nothing."""
 
     ends: RailNics
     since: int  # the first window
@@ -69,7 +70,7 @@ class PingReport:
 
     first: int
     last: int
-    asleep: frozenset[int] = frozenset()  # in which it did not run all the time
+    asleep: frozenset[int] = frozenset()  # windows in which it did not run all the time
     flows: tuple[PingedFlow, ...] = ()
 
     def covers(self, window: int) -> bool:
@@ -93,10 +94,10 @@ class PingSuspicion:
 @dataclass(frozen=True, kw_only=True)
 class PingFindings:
     known: int  # flows that were answered, and whose ends both run
-    unknown: tuple[RailNics, ...]  # flows of which nothing is known
+    unknown: tuple[RailNics, ...]  # flows without a known window
     usual_loss: float  # share of pings that a usual flow loses, apart from its worst windows
     suspicions: tuple[PingSuspicion, ...] = ()
-    doubts: tuple[PartVerdict, ...] = ()  # seen repeatedly, and of no part for sure
+    doubts: tuple[PartVerdict, ...] = ()  # losses that come again, and whose part is not sure
     came_and_went: Mapping[RailNics, int] = field(default_factory=dict)  # episodes that are over
     further_flows: tuple[RailNics, ...] = ()  # not pinged so far, which would settle the doubts
 
@@ -273,7 +274,7 @@ class _Mesh:
 
 class _Scan:
     """All flows in the same windows, as a scan would have measured them. Of what lasts the newest
-    windows suffice, so that flows count which are pinged since a short time."""
+    windows suffice, so that flows count that were added lately."""
 
     def __init__(
         self,

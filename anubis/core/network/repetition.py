@@ -68,11 +68,11 @@ class Repetition:
 
     def doubt(self, cause: Cause, larger: Iterable[Cause] = ()) -> CauseDoubt | None:
         """The doubt about a cause that was not seen again, or not more often than chance would be.
-        None if there is none, or if nothing is known about when pairs were measured. `larger`: the
+        None if there is no doubt, or if it is unknown when pairs were measured. `larger`: the
         causes that explain more flows.
 
-        Other jobs load a cable, and so all pairs on it, in a turn. So the turns count for a part
-        between nodes, but the pairs for a node or NIC, whose partners are elsewhere.
+        Other jobs load a cable for a turn, and so all pairs on it. So turns are counted for a part
+        between nodes, and pairs for a node or NIC, whose partners are elsewhere.
         """
         if not self.turns:
             return None

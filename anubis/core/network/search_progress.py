@@ -1,5 +1,5 @@
-"""How far a search got: what it needs next, and what it found. It is gone through again each time,
-as far as results are known, so that nothing has to be kept between rounds."""
+"""How far a search got: what it needs next, and what it found. A search is repeated from its
+beginning after each round, as far as results are known, so nothing is kept between rounds."""
 
 from __future__ import annotations
 

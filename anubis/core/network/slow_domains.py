@@ -1,9 +1,9 @@
-"""NVLink domains all of whose pairs are slow, as each crosses the switches of its domain.
+"""Find NVLink domains whose pairs are all slow, as each pair crosses their switches.
 
-A gone switch takes a ninth of every pair. If pairs scatter widely, only some of them are bad, and
-each could be put down to its nodes. But a node is in one of several pairs without a common node. So
-if far more such pairs of a domain fall short than elsewhere, it is the domain, and its nodes are
-judged by what is left.
+A missing switch takes a ninth of the rate of every pair. If pairs scatter widely, only some of them
+are bad, and their nodes could be blamed for each. But of several pairs without a common node, a
+node is in one only. So if far more such pairs fall short in a domain than elsewhere, the domain is
+the cause, and its nodes are judged without that shortfall.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anubis.core.fabric import Fabric
 from anubis.core.network.posterior import FaultPrior, Observation
 
 FEWEST = 4  # short pairs without a common node: nodes that would all be bad by themselves
-BY_CHANCE = 1e-3  # of all domains together: that one has so many short pairs
+BY_CHANCE = 1e-3  # the chance that any domain has so many short pairs
 
 
 @dataclass(frozen=True, kw_only=True)
