@@ -53,8 +53,7 @@ class ListedBefore:
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as typer takes it; whoever calls that gives options, and records are made of
-    them."""
+    """The function in the form that typer takes: called with options, it makes records of them."""
     hints = get_type_hints(function, include_extras=True)
     records = {name: pair for name, hint in hints.items() if (pair := _record_of(hint))}
     parameters: list[Parameter] = []
@@ -130,7 +129,7 @@ def _option(field: Field[Any], mark: Option) -> Parameter:
     elif get_origin(kind) is Sequence:
         kind, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc] # made as it runs
     elif kind is bool:
-        default = False  # the flag of a claim that holds by default denies it
+        default = False  # the flag of a claim that is true by default denies it
     default = Parameter.empty if default is MISSING else default
     return _parameter(field.name, Annotated[kind, info], default)
 

@@ -258,8 +258,9 @@ def read_fabric(
 
 def _fleet_on(topology: str | None, cluster: configs.Cluster) -> SimulatedFleet | None:
     """The simulated fleet that has this topology; None for real nodes, whatever their topology."""
-    is_its_own = isinstance(cluster, configs.SimulatedCluster) and topology == cluster.topology
-    return cluster.fleet if is_its_own else None
+    if isinstance(cluster, configs.SimulatedCluster) and topology == cluster.topology:
+        return cluster.fleet
+    return None
 
 
 def _survey(request: CampaignRequest, cluster: configs.Cluster, caller: Caller) -> Survey | None:

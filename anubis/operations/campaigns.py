@@ -321,7 +321,9 @@ def _find_unfinished(history: History, kind: CampaignKind, name: str | None) -> 
 
 def _resumable(campaign: Campaign, kind: CampaignKind) -> Campaign:
     if campaign.kind is not kind:
-        raise UsageError(f'campaign "{campaign.id}" is another verb\'s; {resume_hint(campaign)}')
+        raise UsageError(
+            f'campaign "{campaign.id}" belongs to another verb; {resume_hint(campaign)}'
+        )
     if campaign.finished_at is not None:
         raise UsageError(
             f'campaign "{campaign.id}" is finished: anubis report --campaign {campaign.id} shows it'
@@ -369,8 +371,8 @@ def _hold(
 
 def hold_clock(part: ClusterHistory, caller: Caller) -> Callable[[], float]:
     """Clock by which a hold is renewed: the hold must not seem to end because a person set a
-    clock. Each
-    renewal asks for the time that the cluster's turns trust; in between, seconds are counted."""
+    clock. Each renewal asks for the time that the cluster's turns trust; in between, seconds are
+    counted."""
     counts, (boot, asked_s) = caller.uptime, caller.uptime()
     if not boot:
         return caller.clock

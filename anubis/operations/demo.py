@@ -119,8 +119,8 @@ def environment(around: Mapping[str, str], home: Path) -> dict[str, str]:
 def _remove_earlier(home: Path) -> None:
     if not home.is_dir() or (any(home.iterdir()) and not (home / MARK).is_file()):
         raise UsageError(
-            f'"{escape_line(str(home))}" exists and holds no demonstration: name another folder, '
-            "which will be made"
+            f'"{escape_line(str(home))}" exists and is no demonstration: name a folder'
+            " that does not exist yet"
         )
     shutil.rmtree(home)
 

@@ -121,7 +121,7 @@ def diagnose_and_tell(
             advice, details = kept_of(view), details_of(view)
             with history.together():
                 part.diagnoses.write(advice, details)
-                # sent by the keeper's next turn; of a job that ended anyhow, nothing is no news
+                # sent by the keeper's next turn; a job that ended without a finding is no news
                 if (details or request.stall) and kept_policy(part).notify:
                     part.messages.post([message_of_diagnosis(advice)])
     return view, tuple(node for event_record in event_records for node in event_record.event.nodes)
@@ -271,8 +271,8 @@ def _ranks(request: DiagnosisRequest, policy: DiagnosisPolicy, nodes: Sequence[s
 
 
 def _seen_ranks(numbered: RankMap, seen: RankMap) -> RankMap:
-    """Nodes of ranks as they were seen. Only if all agree with the numbering, the ranks that were
-    not seen are where it says."""
+    """Nodes of ranks as they were seen. Ranks that were not seen are where the numbering puts them,
+    but only if all seen ones agree with it."""
     agree = all(numbered.nodes.get(rank) == node for rank, node in seen.nodes.items())
     assumed = numbered.nodes if agree else {}
     return replace(numbered, nodes={**assumed, **seen.nodes})
@@ -308,7 +308,7 @@ def _ask_agents(
         if seen.silent and not evidence.alive:  # ranks of the missing nodes may be there
             evidence = replace(evidence, alive=None)
     else:
-        why = f"no agent brought a look: {next(iter(seen.silent.values()), '')}"
+        why = f"no agent answered with a look: {next(iter(seen.silent.values()), '')}"
         gaps = dict.fromkeys(trace_readers()["live"].brings, why)
         evidence = JobEvidence(job="", at=0.0, collectors=frozenset(), gaps=gaps)
     return replace(evidence, asked=AskedNodes(nodes=each_node, silent=seen.silent))

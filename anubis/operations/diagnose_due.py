@@ -221,5 +221,5 @@ def _silent_jobs(
             continue
         since = silence_begin(written, job.start, now, policy.silent_s, stalls.get(job.id, []))
         if since is not None:
-            reason = f"its logs have said nothing for {time_span(now - since)}"
+            reason = f"its logs have had no new line for {time_span(now - since)}"
             yield stall_event_record(job.id, job.nodes, since, LOGS, reason)

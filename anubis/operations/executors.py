@@ -174,7 +174,7 @@ def _token(cluster: configs.RayCluster) -> Path | None:
 
 
 # --- ways to nodes -----------------------------------------------------------------------------
-# To start Ray: by the cluster's file, or by another way where that one starts nothing.
+# To start Ray: by the cluster's file, or by another way if that one starts nothing.
 
 
 def ways_to(names: Sequence[str], way: RayStart) -> dict[str, RayStart]:

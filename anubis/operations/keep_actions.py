@@ -319,7 +319,7 @@ def _batches_of_orders(actions: Iterable[LifeAction]) -> Iterator[dict[str, Life
 
 
 def _refusals(order: Callable[[Nodes], Refusals], nodes: Nodes) -> Refusals:
-    """Give an order; return why, by node, it was refused: for all of them if nothing answered."""
+    """Give an order; return the refused nodes with the reasons: all of them if nothing answered."""
     try:
         return order(nodes) if nodes else {}
     except AnubisError as error:

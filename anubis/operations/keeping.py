@@ -151,12 +151,12 @@ def choose_policy(
         raise UsageError(_refusal(cluster, stated.name, kept, acting))
     if acting:
         return of_history, (
-            f'the file of cluster "{cluster}" says another policy ({stated.name}) than {acting}'
-            f" acts by ({kept.name}): theirs counts until they read the file or end"
+            f'the file of cluster "{cluster}" names policy {stated.name}, and {acting} acts by'
+            f" {kept.name}, which counts until all that act read the file or end"
         )
     return stated, (
         f'cluster "{cluster}" is kept by policy {stated.name} from now on; before it was'
-        f" {kept.name}, or what that file said then, as {kept.said_by} said {moment(kept.since)}"
+        f" {kept.name}, as {kept.said_by} read it at {moment(kept.since)}"
     )
 
 
@@ -167,7 +167,7 @@ def refuse_another(policy: ChosenPolicy, kept: KeptBy | None, acting: str, *, cl
 
 
 def _refusal(cluster: str, name: str, kept: KeptBy, acting: str) -> str:
-    because = f"{acting} acts by it" if acting else f"{kept.said_by} has just said so"
+    because = f"{acting} acts by it" if acting else f"{kept.said_by} chose it a moment ago"
     return (
         f'cluster "{cluster}" is kept by policy {kept.name}, and {because}: no turn is taken by'
         f" another policy ({name}); leave --keeping out, or end that process first"

@@ -74,7 +74,7 @@ class TakenLines:
 
 
 def take_lines(report: LineReport, caller: Caller = NO_CALLER) -> TakenLines:
-    """Keep the events that lines of a node are."""
+    """Keep the events that a node's lines show."""
     classes, now = configs.error_classes(), now_in(report.cluster, caller)
     with caller.history() as history, history.together():
         part, _ = find(history, report.cluster, caller, (report.node,))

@@ -53,7 +53,7 @@ def _messages_of_suspicion(record: EventRecord, raised: SuspicionRaised) -> Iter
 
 
 def message_of_diagnosis(advice: PastDiagnosis) -> KeeperMessage:
-    """KeeperMessage with a diagnosis. A job that stands still is diagnosed again when it has ended:
+    """Message with a diagnosis. A job that stands still is diagnosed again when it has ended:
     the same sentence is reported once a day."""
     return KeeperMessage(
         key=f"diagnosis {advice.at // DAY_S:.0f} {advice.headline}"[:400],
@@ -65,7 +65,7 @@ def message_of_diagnosis(advice: PastDiagnosis) -> KeeperMessage:
 
 
 def message_of_stop(cluster: str, at: float, why: str) -> KeeperMessage:
-    """KeeperMessage that the keeper does not work. The same reason is reported once a day."""
+    """Message that the keeper does not work. The same reason is reported once a day."""
     return KeeperMessage(
         key=f"keeper {at // DAY_S:.0f} {why}"[:400],
         at=at,

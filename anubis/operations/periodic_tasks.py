@@ -153,7 +153,7 @@ def _carry_out(run: PeriodicTaskRun) -> PeriodicTaskRecord | None:
         )
         raise
     if ended is None and before:
-        run.part.periodic_tasks.write(before)  # to have waited is no try
+        run.part.periodic_tasks.write(before)  # waiting is no try
     return ended
 
 

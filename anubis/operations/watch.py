@@ -190,7 +190,7 @@ def _jobs(request: LookRequest, settings: WatchSettings, caller: Caller) -> list
         return [RunningJob(id=request.job, nodes=tuple(request.nodes))]
     if not request.cluster:
         raise UsageError(
-            "nothing says which nodes to look at: give --cluster for its running jobs, --nodes, or"
+            "no nodes to look at: give --cluster for its running jobs, --nodes, or"
             " --file with a recording"
         )
     orchestrator = orchestrator_of(configs.cluster(request.cluster))

@@ -43,7 +43,7 @@ def test_demo_never_removes_a_folder_that_is_no_demonstration(near, name):
     near.write("file", "work")
     done = near.run("demo", "--folder", name)
     assert done.code == 64
-    assert "holds no demonstration" in done.err
+    assert "is no demonstration" in done.err
     assert (near.folder / "full/mine.txt").read_text() == (near.folder / "file").read_text()
 
 

@@ -143,7 +143,7 @@ def test_while_a_service_acts_no_other_policy_is_taken_for_its_cluster(site):
             file = site.describe(f"keeping: {other}\n")
             site.remarks.clear()
             assert site.keeping(cluster=file).policy == OURS
-            assert "theirs counts" in site.remarks[0]
+            assert "which counts until" in site.remarks[0]
         assert keeper_of("prod", site) == ""
 
 

@@ -133,7 +133,7 @@ def test_a_suspicion_is_reported_to_the_keeper_once(here):
     ("words", "sentence"),
     [
         ((), "no source of telemetry is configured: give --prometheus URL"),
-        (("--agents",), "nothing says which nodes to look at: give --cluster"),
+        (("--agents",), "no nodes to look at: give --cluster"),
         (("--agents", "--prometheus", "http://p"), "exclude each other"),
         (("17", "--agents", "--cluster", "simulated"), '"17"'),
         (("--file", "absent.csv"), '"absent.csv"'),

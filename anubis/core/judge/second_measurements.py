@@ -107,8 +107,8 @@ def judge_each_time(
 def count_equal_chances(
     first: Shortfalls, second: Shortfalls, criterion: Criterion, units: int
 ) -> Ints:
-    """For each unit that chance may have made bad twice, the number of units that were as bad once
-    and good the other time. 0 if chance does not explain it, by level, by slow steps or by the
+    """Count, for each unit that chance may have made bad twice, the units that were as bad once and
+    good the other time. 0 if chance does not explain it, by level, by slow steps or by the
     worse of both; -1 if the unit was good once."""
     views = (
         (first.level, second.level),

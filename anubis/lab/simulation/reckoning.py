@@ -5,7 +5,7 @@ Only trouble that the campaign can see counts: in its own benchmarks, on its own
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 

@@ -136,7 +136,7 @@ def _read_rank(file: Path, namespaces: PidNamespaces) -> LiveRank:
     if not (0 <= rank.rank < MOST_RANKS and 0 < rank.pid < LARGEST_PID):
         raise EvidenceError(f'"{file}" announces no rank and no process that can be')
     if namespace:
-        rank = _with_id_here(rank, namespace, namespaces)
+        rank = _translate_pid(rank, namespace, namespaces)
     with suppress(OSError):  # it has ended
         if (user := Path(f"/proc/{rank.pid}").stat().st_uid) != owner:
             raise EvidenceError(
@@ -145,7 +145,7 @@ def _read_rank(file: Path, namespaces: PidNamespaces) -> LiveRank:
     return rank
 
 
-def _with_id_here(rank: LiveRank, namespace: int, namespaces: PidNamespaces) -> LiveRank:
+def _translate_pid(rank: LiveRank, namespace: int, namespaces: PidNamespaces) -> LiveRank:
     """The rank with the id of its process on this machine, if it announced one of a namespace."""
     try:
         pid = namespaces.id_here(namespace, rank.pid)
