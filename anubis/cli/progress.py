@@ -77,18 +77,21 @@ class Progress:
     def _write_line(self, machine: CampaignMachine) -> None:
         if time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + LINE_EVERY_S
-            left = self._time_left_of(machine)
-            say(f"  {machine.done} of {machine.planned} steps, {machine.running} running, {left}")
+            left, why = self._announce_time_left(machine)
+            done = f"{machine.done} of {machine.planned} steps, {machine.running} running"
+            say(f"  {done}, {left}{why and ': '}{why}")
 
     def _move_bar(self, machine: CampaignMachine) -> None:
         if time.monotonic() >= self._left_due:
             self._left_due = time.monotonic() + LEFT_EVERY_S
-            self._left = self._time_left_of(machine)
+            self._left, why = self._announce_time_left(machine)
+            if why:
+                say(f"  {self._left}: {why}")
         self._bar.update(self._task, completed=machine.done, total=machine.planned, left=self._left)
 
-    def _time_left_of(self, machine: CampaignMachine) -> str:
-        left_s = self._time_left.seconds(machine) * self._clock_pace(machine)
-        return f"about {time_span(left_s)} left"
+    def _announce_time_left(self, machine: CampaignMachine) -> tuple[str, str]:
+        left_s, why = self._time_left.announce(machine, self._clock_pace(machine))
+        return f"about {time_span(left_s)} left", why
 
     def _clock_pace(self, machine: CampaignMachine) -> float:
         """Seconds of this process for each of the campaign: a fleet in memory has its own clock."""

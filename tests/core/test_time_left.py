@@ -31,9 +31,9 @@ ENTRIES = st.builds(
 )
 
 
-def times_left(plan, parallel_nodes=None, slowness=1.0):
-    """Play a campaign whose steps take so many times as long as planned; return pairs of the time
-    and what was left then, whenever anything ended and midway."""
+def times_left(plan, parallel_nodes=None, slowness=1.0, *, ask=TimeLeft.seconds, slow="/"):
+    """Play a campaign whose steps with a word in their names take so many times as long as planned;
+    return pairs of the time and what was left then, whenever anything ended and midway."""
     machine = CampaignMachine(plan, retries=0, parallel_nodes=parallel_nodes, silence_s=1e9)
     left, seen, ends = TimeLeft(plan, parallel_nodes), [], []
     commands = machine.start(0.0)
@@ -46,16 +46,17 @@ def times_left(plan, parallel_nodes=None, slowness=1.0):
                 started = Started(step_id=step.id, attempt=attempt, at=machine.now)
                 commands += machine.handle(started)
                 left.hear([started])
-                heapq.heappush(ends, (machine.now + slowness * duration_s, step.id, attempt))
+                duration_s *= slowness if slow in step.id else 1.0
+                heapq.heappush(ends, (machine.now + duration_s, step.id, attempt))
             case Judge(phase=phase):
                 commands += machine.handle(Judged(phase=phase, defective=frozenset()))
             case Finish():
                 return [*seen, (machine.now, 0.0)]
         if not commands and ends:
             at, step_id, attempt = heapq.heappop(ends)
-            seen.append((machine.now, left.seconds(machine)))
+            seen.append((machine.now, ask(left, machine)))
             machine.handle(TimePassed(at=(machine.now + at) / 2))
-            seen.append((machine.now, left.seconds(machine)))
+            seen.append((machine.now, ask(left, machine)))
             ended = Measured(step_id=step_id, attempt=attempt, at=at)
             commands = machine.handle(ended)
             left.hear([ended])
@@ -80,3 +81,20 @@ def test_on_one_machine_the_time_left_is_right_once_each_program_has_run(slownes
     assert seen[slowness] == pytest.approx(slowness + 20 * max(1.0, slowness)), "the other unseen"
     for at in (12.0, 17.0, 22.0):
         assert seen[at * slowness] == pytest.approx((22.0 - at) * slowness)
+
+
+def test_the_announced_time_left_stays_or_falls_or_rises_by_half_with_the_reason():
+    entries = [entry("probe", repeats=3), entry("train", repeats=9), entry("count", repeats=3)]
+    plan = small_plan(1, entries)
+    announced = [
+        said for _, said in times_left(plan, ask=TimeLeft.announce, slowness=8.0, slow="/train/")
+    ][:-1]
+    rises = [
+        (before, after, why) for (before, _), (after, why) in pairwise(announced) if after > before
+    ]
+    assert rises, "a program that takes eight times as long was announced as if it did not"
+    for before, after, why in rises:
+        assert after >= 1.5 * before
+        assert why.startswith("train takes ")
+    assert not any(why for (before, _), (after, why) in pairwise(announced) if after <= before)
+    assert max(left for left, _ in announced) <= 60 + 8 * 90

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anubis.core.amounts import HOUR_S
 from anubis.core.campaign.planning import estimate, schedule
@@ -13,6 +13,7 @@ from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine, E
 from anubis.core.records import Plan, PlannedEntry
 
 EntryNumbers = tuple[int, int]  # of phase and entry
+RISE = 1.5  # a time left that grew by less is not worth a word
 
 
 @dataclass(slots=True)
@@ -47,6 +48,7 @@ class TimeLeft:
         self._parallel_nodes = parallel_nodes
         self._began: dict[tuple[str, int], float] = {}
         self._paces: defaultdict[EntryNumbers, TimeTaken] = defaultdict(TimeTaken)
+        self._announced: tuple[float, int, int] | None = None  # seconds, phase, and its steps
 
     def hear(self, events: Iterable[CampaignEvent]) -> None:
         for event in events:
@@ -57,6 +59,19 @@ class TimeLeft:
                 if began is not None:
                     planned_s = self._entry(event.step_id).duration_s
                     self._paces[numbers_of(event.step_id)].add(event.at - began, planned_s)
+
+    def announce(self, machine: CampaignMachine, clock_pace: float = 1.0) -> tuple[float, str]:
+        """Return the seconds left by a clock of that pace, and why they are more than announced
+        before. If they rose by less than half, what was announced stays."""
+        left_s, why = clock_pace * self.seconds(machine), ""
+        announced_s, phase, planned = self._announced or (left_s, machine.phase, machine.planned)
+        if left_s > announced_s:
+            if left_s < RISE * announced_s:
+                return announced_s, ""
+            added = machine.planned - planned if machine.phase == phase else 0
+            why = f"{added:,} more to do" if added else self._slowest(machine)
+        self._announced = left_s, machine.phase, machine.planned
+        return left_s, why
 
     def seconds(self, machine: CampaignMachine) -> float:
         """Return the longest of what the busiest node needs, what all nodes that may work at once
@@ -90,16 +105,31 @@ class TimeLeft:
             return pace.took_s / pace.steps
         return delay_factor * self._entry(step_id).duration_s
 
+    def _slowest(self, machine: CampaignMachine) -> str:
+        """Name the benchmark that lost most time against its plan."""
+        taken = self._taken(machine)
+        lost_s = {numbers: pace.took_s - pace.planned_s for numbers, pace in taken.items()}
+        worst = max(lost_s, key=lost_s.__getitem__, default=None)
+        if worst is None or lost_s[worst] <= 0:
+            return "this driver has become slower"
+        name = self._plan.phases[worst[0]].entries[worst[1]].workload.benchmark
+        return f"{name} takes {taken[worst].delay_factor:.1f} times as long as planned"
+
     def _overall(self, machine: CampaignMachine) -> TimeTaken:
-        """The pace of all steps that ended, and of those that run longer than planned."""
         overall = TimeTaken()
-        for pace in self._paces.values():
+        for pace in self._taken(machine).values():
             overall.add(pace.took_s, pace.planned_s)
+        return overall
+
+    def _taken(self, machine: CampaignMachine) -> dict[EntryNumbers, TimeTaken]:
+        """The time of all steps that ended, and of those that run longer than planned."""
+        taken = {numbers: replace(pace) for numbers, pace in self._paces.items()}
         for step, began in machine.remaining():
             planned_s = self._entry(step.id).duration_s
             if began is not None and machine.now - began > planned_s:
-                overall.add(machine.now - began, planned_s)
-        return overall
+                pace = taken.setdefault(numbers_of(step.id), TimeTaken())
+                pace.add(machine.now - began, planned_s)
+        return taken
 
     def _entry(self, step_id: str) -> PlannedEntry:
         phase, position = numbers_of(step_id)
