@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from anubis.config import configs
-from anubis.core.errors import StoreError
+from anubis.core.errors import ConfigError, StoreError
 from anubis.core.history.events import Debt
 from anubis.core.judge.limits import remedy_of
 from anubis.core.keep.commands import CloseTicket, LifeAction, OpenTicket, Stage
@@ -32,20 +33,19 @@ FIRST = 20  # of the next spares
 
 
 def out_of_work(policy: str = "default", caller: Caller = NO_CALLER) -> list[OutOfWork]:
-    """Tickets and spares of each cluster. `policy` has the remedies for codes."""
-    judged_by = configs.policy(policy)
+    """Tickets and spares of each cluster. A remedy is that of the policy by which the node was
+    judged, else of the keeper's, else of `policy`."""
     with caller.history() as history:
         return [
-            _out_of_work(history, part, kept_policy(part), judged_by, time_in(part, caller).now)
+            _out_of_work(history, part, policy, time_in(part, caller).now)
             for part in history.every()
         ]
 
 
-def _out_of_work(
-    history: History, part: ClusterHistory, keeping: KeepingPolicy, policy: Policy, now: float
-) -> OutOfWork:
-    lives = part.keeping.lives()
-    tickets, closed = _tickets(part, lives, policy)
+def _out_of_work(history: History, part: ClusterHistory, policy: str, now: float) -> OutOfWork:
+    lives, keeping = part.keeping.lives(), kept_policy(part)
+    tickets, closed = _tickets(part, lives)
+    tickets = list(_add_remedies(history, tickets, [*_policies(keeping.selection, policy)]))
     return OutOfWork(
         cluster=part.cluster,
         nodes=len(lives),
@@ -62,7 +62,7 @@ Opened = Mapping[str, tuple[LifeAction, OpenTicket]]  # by ticket
 
 
 def _tickets(
-    part: ClusterHistory, lives: Sequence[Life], policy: Policy
+    part: ClusterHistory, lives: Sequence[Life]
 ) -> tuple[list[Ticket], tuple[Ticket, ...]]:
     """The open tickets, the oldest first, and the closed ones, the newest first."""
     actions = part.keeping.ticket_actions(MOST_ACTIONS)
@@ -71,9 +71,7 @@ def _tickets(
         for action in actions
         if isinstance(action.command, OpenTicket)
     }
-    tickets = [
-        _open_ticket(part.cluster, life, opened, policy) for life in lives if life.is_out_of_service
-    ]
+    tickets = [_open_ticket(part.cluster, life, opened) for life in lives if life.is_out_of_service]
     tickets.sort(key=lambda ticket: (ticket.opened_at or 0.0, ticket.node))
     still_open = {ticket.ticket for ticket in tickets}
     by_node = {life.node: life for life in lives}
@@ -85,13 +83,12 @@ def _tickets(
     return tickets, tuple(closed)
 
 
-def _open_ticket(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket:
+def _open_ticket(cluster: str, life: Life, opened: Opened) -> Ticket:
     defect = life.defect
     action, order = opened.get(life.ticket, (None, None))
     code, why = life.out_reason if life.must_be_out else (life.out_code, "")
     if order and not defect:
         code, why = order.code, order.reason
-    remedy = remedy_of(code, policy)
     return Ticket(
         cluster=cluster,
         node=life.node,
@@ -102,8 +99,6 @@ def _open_ticket(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ti
         campaign=defect.campaign if defect else order.campaign if order else "",
         opened_at=action.at if action else defect.at if defect else _begin_of(life),
         is_proposed=action is not None and action.stage is Stage.PROPOSED,
-        remedy=remedy.action if remedy else "",
-        vendor_asks=remedy.evidence if remedy else "",
         awaits=next_awaited(life),
     )
 
@@ -140,6 +135,39 @@ def _closed_ticket(
         closed_at=action.at,
         closed_by=order.campaign,
     )
+
+
+def _add_remedies(
+    history: History, tickets: Iterable[Ticket], policies: Sequence[Policy]
+) -> Iterator[Ticket]:
+    """Tickets with what to do; each campaign is read once."""
+    judged_by: dict[str, list[Policy]] = {"": []}
+    for ticket in tickets:
+        if ticket.campaign not in judged_by:
+            judged_by[ticket.campaign] = _judged_by(history, ticket.campaign)
+        remedies = (
+            remedy_of(ticket.code, policy) for policy in (*judged_by[ticket.campaign], *policies)
+        )
+        remedy = next(filter(None, remedies), None)
+        yield (
+            replace(ticket, remedy=remedy.action, vendor_asks=remedy.evidence) if remedy else ticket
+        )
+
+
+def _judged_by(history: History, campaign: str) -> list[Policy]:
+    """The campaign's policy; none if the campaign was taken back, or is damaged: its own page says
+    so."""
+    try:
+        return [history.campaigns.get(campaign).policy]
+    except StoreError:
+        return []
+
+
+def _policies(*names: str) -> Iterator[Policy]:
+    """Policies of this machine's files; the keeper's may be another machine's."""
+    for name in names:
+        with suppress(ConfigError):
+            yield configs.policy(name)
 
 
 def _add_devices(history: History, tickets: Iterable[Ticket]) -> Iterator[Ticket]:

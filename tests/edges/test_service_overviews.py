@@ -21,7 +21,7 @@ from anubis.core.keep.commands import CloseTicket, EndSuspicion, Mode, OpenTicke
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import DefectFound, Life, OpenIncident
-from anubis.core.records import CampaignKind, Judgement
+from anubis.core.records import CampaignKind, Judgement, Policy, Remedy
 from anubis.core.watch.rounds import KeptLook
 from anubis.operations import risk
 from anubis.operations.diagnose import details_of, kept_of, rules
@@ -44,6 +44,7 @@ from anubis.store.keeping import KeptBy, News
 from anubis.store.looks import LookDetails
 from anubis.text import places
 from tests.core.watched import START
+from tests.edges.executions import campaign
 from tests.edges.test_watch_rounds import falling, watching
 from tests.edges.visitor import Visitor, house_of, items, page, problem
 from tests.patience import LIMIT_S
@@ -126,6 +127,27 @@ def test_each_node_that_is_out_has_its_code_and_next_step(kept):
     assert (tickets["n9"]["closed_at"], tickets["n9"]["closed_by"]) == (NOW, "c-proof")
     elsewhere = problem(kept.ask("/v1/tickets?cluster=elsewhere"), 400)
     assert 'the history knows no cluster "elsewhere"; it knows' in elsewhere
+
+
+def test_what_to_do_is_as_the_policy_says_that_judged_the_node_or_else_as_the_keepers(empty):
+    home = places.home() / "configs" / "policies"
+    (home / "remedies").mkdir(parents=True)
+    (home / "site.yaml").write_text("summary: ours\nremedies: [default, site]\n")
+    (home / "remedies" / "site.yaml").write_text(
+        f"remedies: [{{codes: [{CODE}, INCIDENT], action: call the vendor}}]\n"
+    )
+    history = empty.house.history.only()
+    judged = Policy(remedies=(Remedy(codes=(CODE,), action="clean its fans"),))
+    empty.house.history.campaigns.begin(campaign("c-n1", policy=judged))
+    incident = OpenIncident(category="XID", at=NOW)
+    lives = [Life(node=node, defect=defect(node)) for node in ("n1", "n2")]
+    keep(
+        history,
+        [*lives, Life(node="n3", incidents=(incident,))],
+        policy=KeepingPolicy(selection="site"),
+    )
+    actions = {line["node"]: line["action"] for line in items(empty.ask("/v1/tickets"))}
+    assert actions == {"n1": "clean its fans", "n2": "call the vendor", "n3": "call the vendor"}
 
 
 def test_the_page_lists_spares_as_wanted_ready_and_next(kept):
