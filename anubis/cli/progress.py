@@ -78,8 +78,8 @@ class Progress:
         if time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + LINE_EVERY_S
             left, why = self._announce_time_left(machine)
-            done = f"{machine.done} of {machine.planned} steps, {machine.running} running"
-            say(f"  {done}, {left}{why and ': '}{why}")
+            steps = f"{machine.done} of {machine.planned} steps, {machine.running} running"
+            say(f"  {steps}, {left}{why and ': '}{why}")
 
     def _move_bar(self, machine: CampaignMachine) -> None:
         if time.monotonic() >= self._left_due:

@@ -20,8 +20,8 @@ DAMAGED = "the file is damaged: run a file system check, then restore a backup"
 
 # The first words found in the driver's message decide.
 ADVICE = (
-    ("disk is full", "free some space; what was recorded before is intact, so resume then"),
-    ("no space left", "free some space; what was recorded before is intact, so resume then"),
+    ("disk is full", "free some space, then repeat it: what was recorded before is intact"),
+    ("no space left", "free some space, then repeat it: what was recorded before is intact"),
     ("not a database", "expected an SQLite file; it was left as it is: name another file"),
     ("readonly", "make the file and its folder writable for this user, or name another file"),
     ("read-only", "make the database writable for this user, or name another"),
@@ -34,7 +34,7 @@ ADVICE = (
     ("malformed", DAMAGED),
     ("decode", DAMAGED),
     ("datatype mismatch", DAMAGED),
-    ("disk i/o error", "see df and dmesg; what was recorded before is intact, so resume then"),
+    ("disk i/o error", "see df and dmesg, then repeat it: what was recorded before is intact"),
     ("unique constraint", "another process wrote the same rows; run again"),
     ("does not exist", "create it (createdb, createuser) or correct the URL"),
     ("authentication", "correct user and password in the URL, or use ~/.pgpass"),

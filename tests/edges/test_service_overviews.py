@@ -129,7 +129,7 @@ def test_each_node_that_is_out_has_its_code_and_next_step(kept):
     assert 'the history knows no cluster "elsewhere"; it knows' in elsewhere
 
 
-def test_what_to_do_is_as_the_policy_says_that_judged_the_node_or_else_as_the_keepers(empty):
+def test_a_remedy_is_of_the_policy_that_judged_the_node_or_else_of_the_keepers(empty):
     home = places.home() / "configs" / "policies"
     (home / "remedies").mkdir(parents=True)
     (home / "site.yaml").write_text("summary: ours\nremedies: [default, site]\n")
