@@ -50,7 +50,7 @@ from anubis.operations.notify import messages_of
 from anubis.operations.selector import Past
 from anubis.operations.tell import note
 from anubis.reach.orchestrators.orchestrator import Refusals
-from anubis.reach.orchestrators.site_commands import run_command
+from anubis.reach.orchestrators.site_commands import MARK, end_marked, run_command
 from anubis.store.database_errors import insist
 from anubis.store.holds import HeldNodes, holder_of
 
@@ -86,7 +86,7 @@ class ActionRunner:
             campaign = self._history.campaigns.find(action.campaign)
             if campaign and (campaign.finished_at or self._is_held(campaign.id)):
                 return False
-        if action.stage is Stage.SENT and self._may_still_run(action):
+        if action.may_still_run(self._turns.time().now):
             return False
         return not self._part.keeping.is_driven(action.id)
 
@@ -252,7 +252,7 @@ class ActionRunner:
             with suppress(StoreError):  # a history that is away ends no repair
                 held.renew()
 
-        env = {"ANUBIS_NODE": repair.node, "ANUBIS_CODE": repair.code}
+        env = {"ANUBIS_NODE": repair.node, "ANUBIS_CODE": repair.code, MARK: self._mark(action)}
         trouble = ""
         try:
             run_command(repair.words, repair.limit_s, env, meanwhile=renew)
@@ -264,17 +264,19 @@ class ActionRunner:
         insist(lambda: self._end_repair(action, repair, trouble), self._caller.remark)
 
     def _give_up(self, action: LifeAction, repair: TryRepair) -> bool:
-        """Report a command whose process died. Until its time is over it may still run: then
-        nothing else is done with the node."""
-        if self._may_still_run(action):
+        """End and report a command whose keeper died. Until its time is over it may still run:
+        then nothing else is done with the node."""
+        if action.may_still_run(self._turns.time().now):
             return False
         died = "the process that ran it died: it may have been carried out"
+        if end_marked(self._mark(action)):
+            died = f"the process that ran it died; it was ended after {repair.limit_s:g} s"
         self._end_repair(action, repair, died)
         return True
 
-    def _may_still_run(self, action: LifeAction) -> bool:
-        limit_s = action.command.limit_s if isinstance(action.command, TryRepair) else 0.0
-        return self._turns.time().now < action.changed_at + limit_s
+    def _mark(self, action: LifeAction) -> str:
+        """Text by which later processes know the command of this action, and no other."""
+        return f"{self._part.cluster}/{action.id}/{action.at}"
 
     def _end_repair(
         self, action: LifeAction, repair: TryRepair, trouble: str, *, has_begun: bool = True

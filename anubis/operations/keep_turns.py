@@ -117,7 +117,7 @@ class KeeperTurns:
         """Refuse a policy other than the cluster's, and keep the policy that the acting process
         states."""
         keeping = self.keeping
-        kept = turn.kept_by(or_none=keeping.is_stated)
+        kept = turn.kept_by(or_none=keeping.chosen.is_stated)
         own_names = {own_name(), keeping.service} - {""}
         acting = acting_process(self.history, self.part, kept, own_names)
         refuse_another(keeping.chosen, kept, acting, cluster=self.part.cluster)
@@ -125,9 +125,10 @@ class KeeperTurns:
         actor = keeping.service or (lasting if lasting in own_names else "")
         if kept and kept.policy == keeping.policy and actor in ("", kept.said_by):
             return
-        if actor or keeping.is_stated:
+        if actor or keeping.chosen.is_stated:
             said_by = actor or self._own_name
-            stated = KeptBy(name=keeping.name, policy=keeping.policy, said_by=said_by, since=at)
+            chosen = keeping.chosen
+            stated = KeptBy(name=chosen.name, policy=chosen.policy, said_by=said_by, since=at)
             turn.keep_by(stated)
 
     def follow(

@@ -38,8 +38,8 @@ DEFAULT = "default"  # the policy that only proposes
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenPolicy:
-    name: str
     policy: KeepingPolicy
+    name: str = "without a name"
     is_stated: bool = True  # by the request or by the cluster's file, and not by the history
 
 
@@ -47,9 +47,7 @@ class ChosenPolicy:
 class Keeping:
     """The cluster to keep, the policy, and the owner of the nodes."""
 
-    policy: KeepingPolicy
-    name: str = "without a name"  # of the policy
-    is_stated: bool = True  # the policy: by the request or by the cluster's file
+    chosen: ChosenPolicy
     cluster: str | None = None
     benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
     orchestrator: Orchestrator | None = None
@@ -63,9 +61,8 @@ class Keeping:
             turn.post(list(messages_of(turn.changed, event_records)))
 
     @property
-    def chosen(self) -> ChosenPolicy:
-        """The policy, as it was chosen."""
-        return ChosenPolicy(name=self.name, policy=self.policy, is_stated=self.is_stated)
+    def policy(self) -> KeepingPolicy:
+        return self.chosen.policy
 
     def remedy_of(self, code: str) -> Remedy | None:
         """Remedy for a code, as the files of this machine have it: no command comes from the
@@ -91,9 +88,7 @@ def keeping_of(request: KeepRequest, caller: Caller = NO_CALLER) -> Keeping:
     own_names = (own_name(), request.service)
     chosen, acting = _policy_of(request.cluster, request.keeping, own_names, caller)
     return Keeping(
-        policy=chosen.policy,
-        name=chosen.name,
-        is_stated=chosen.is_stated,
+        chosen=chosen,
         cluster=request.cluster,
         benchmarks=request.benchmarks,
         # a cluster that only the history names has no orchestrator to ask

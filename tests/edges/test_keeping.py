@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,9 +68,8 @@ from anubis.operations.keep import (
     close_breakers,
     keep,
 )
-from anubis.operations.keep_actions import ActionRunner
 from anubis.operations.keep_turns import _obeyed_cordons
-from anubis.operations.keeping import Keeping, keeping_of
+from anubis.operations.keeping import ChosenPolicy, Keeping, keeping_of
 from anubis.operations.nodes import nodes
 from anubis.operations.requests import (
     AcceptRequest,
@@ -91,6 +95,7 @@ from anubis.store.keeping import News
 from anubis.text.wording import moment
 from tests.core.watched import StandIn, healthy
 from tests.edges.desk import Desk
+from tests.patience import eventually
 
 ACT = {"cordon": Mode.ACT, "release": Mode.ACT, "test": Mode.ACT, "swap": Mode.ACT}
 
@@ -197,7 +202,7 @@ class Site:
         limits = {"out_of_fleet": 0.5, "out_of_sku": 0.5, "out_of_job": 1.0, "tested_at_once": 1.0}
         policy = KeepingPolicy(suite=self.suite, check=self.suite, **{**limits, **modes})
         return Keeping(
-            policy=policy,
+            chosen=ChosenPolicy(policy=policy),
             cluster=self.cluster,
             benchmarks=(self.desk.programs,),
             orchestrator=self.owner if owner else None,
@@ -761,43 +766,51 @@ def test_no_command_runs_on_a_node_that_is_measured(site):
     assert repairs(site.keep(**policy)) == [(Stage.PROPOSED, measured)], "it is proposed again"
 
 
-class Killed(BaseException):
-    """A process that dies at once."""
+HANGS = """sleep 1000 & child=$!
+setsid sleep 1000 &
+echo $$ $child $! > {started}.new; mv {started}.new {started}
+wait"""
 
 
-def test_a_node_is_left_alone_while_a_command_may_run_though_its_keeper_was_killed(
-    site, monkeypatch
-):
-    policy, log = repair_by(site, "exit 0")
+def test_a_command_whose_keeper_was_killed_has_its_node_alone_and_ends_with_its_time(site):
+    """What it started in a session of its own goes on, as after a command that ended well."""
+    started = site.home / "started"
+    policy, log = repair_by(site, HANGS.format(started=started))
     file = site.home / "configs/policies/remedies/site.yaml"
-    first = [["/bin/first", "{node}"], [f"{site.home}/repair", "{node}"]]
-    remedy = {"codes": ["*"], "action": "", "commands": first, "limit_s": 3000}
+    commands = [[f"{site.home}/repair", "{node}"], ["/bin/true", "{node}"]]
+    remedy = {"codes": ["*"], "action": "", "commands": commands, "limit_s": 3000}
     file.write_text(yaml.safe_dump({"remedies": [remedy]}))
-
-    def run(words, *_, meanwhile):
-        meanwhile()
-        with History.open(site.history) as history:
-            (hold,) = history.only().holds.current(site.now)
-        assert (hold.node, words[0]) == (site.bad, "/bin/first")
-        raise Killed
-
-    def killed(*_, **__):
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr("anubis.operations.keep_actions.run_command", run)
-        patch.setattr(ActionRunner, "_end_repair", killed)
-        with pytest.raises(Killed):
-            site.keep(**policy)
-    for _ in range(3):
-        site.later(500)
-        fleet = site.keep(**policy)
-        assert repairs(fleet) == [(Stage.SENT, "")]
-        assert states(fleet)[site.bad] is State.REPAIRING
-    site.later(2000)
-    died = "the process that ran it died: it may have been carried out"
-    assert repairs(site.keep(**policy)) == [(Stage.FAILED, died), (Stage.DONE, "")]
+    keeper = get_context("fork").Process(target=site.keep, kwargs=policy)
+    keeper.start()
+    eventually(started.exists)
+    with History.open(site.history) as history:
+        assert [hold.node for hold in history.only().holds.current(site.now)] == [site.bad]
+    keeper.kill()
+    keeper.join()
+    command, child, apart = map(int, started.read_text().split())
+    other = subprocess.Popen(["sleep", "1000"], env={"ANUBIS_ACTION": "another's"})
+    try:
+        for _ in range(3):
+            site.later(500)
+            fleet = site.keep(**policy)
+            assert repairs(fleet) == [(Stage.SENT, "")]
+            assert states(fleet)[site.bad] is State.REPAIRING
+        assert _living(command, child, apart) == [command, child, apart]
+        site.later(2000)
+        ended = "the process that ran it died; it was ended after 3000 s"
+        assert repairs(site.keep(**policy)) == [(Stage.FAILED, ended), (Stage.DONE, "")]
+        assert _living(command, child, apart) == [apart]
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+        os.kill(apart, signal.SIGKILL)
     assert len(log.read_text().splitlines()) == 1
+
+
+def _living(*pids):
+    said = {pid: Path(f"/proc/{pid}/cmdline") for pid in pids}  # empty: it has ended
+    return [pid for pid, file in said.items() if file.exists() and file.read_bytes()]
 
 
 def test_a_command_that_is_stopped_with_its_keeper_is_reported_at_once(site, monkeypatch):

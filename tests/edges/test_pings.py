@@ -23,7 +23,7 @@ from anubis.core.keep.periodic_tasks import PeriodicTask, PeriodicTaskEnd
 from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.keep import keep
-from anubis.operations.keeping import Keeping
+from anubis.operations.keeping import ChosenPolicy, Keeping
 from anubis.operations.links import links_at_a_glance
 from anubis.operations.periodic_tasks import do_periodic_tasks
 from anubis.operations.tell import note
@@ -119,8 +119,9 @@ def pinging(home: Path) -> tuple[Caller, Callable[[], str]]:
     """A keeper of these nodes, and what the next periodic pings say."""
     clock = itertools.count(1.8e9, 600.0)
     caller = Caller(history_url=f"sqlite:///{home}/h.db", clock=lambda: next(clock))
+    policy = KeepingPolicy(pings=PingTask(every="10m", telemetry="bed", category="nic"))
     keeping = Keeping(
-        policy=KeepingPolicy(pings=PingTask(every="10m", telemetry="bed", category="nic")),
+        chosen=ChosenPolicy(policy=policy),
         cluster="bed",
     )
     keep(keeping, caller)

@@ -187,6 +187,13 @@ class LifeAction:
     note: str = ""  # what went wrong, or the result
     ordered_by: str = ""  # empty: not approved so far
 
+    def may_still_run(self, at: float) -> bool:
+        """Return whether a repair that was sent may run at this time, even if the process that ran
+        its command died."""
+        command = self.command
+        is_sent = self.stage is Stage.SENT
+        return is_sent and isinstance(command, TryRepair) and at < self.changed_at + command.limit_s
+
 
 def first_stage(command: LifeCommand) -> Stage:
     """Stage of a new command. Only orders, tests, repairs and periodic work have an effect outside

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
@@ -16,9 +17,11 @@ from anubis.core.errors import OrchestratorError
 from anubis.core.text import escape_line
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+MARK = "ANUBIS_ACTION"  # a variable by which a command is known after its caller died
 MOST_BYTES = 64 * 1024 * 1024  # squeue of 100,000 jobs says a tenth of it
 READ_BYTES = 1 << 16  # what a pipe of Linux holds
 LOOKED_S = 0.2  # a command can end though what it started has its output still open
+ENDED_S = 0.05  # a process is gone so soon after SIGKILL
 KILLED_WITHIN_S = 5.0  # after SIGKILL; then it is left behind
 MOST_NAMED = 60  # characters of a command, in a sentence
 MOST_CHARACTERS = 200  # of what it said
@@ -62,6 +65,50 @@ def run_command(
             f"{_show_command(words)}: printed {out.size:,} bytes, too many to read"
         )
     return out.kept.decode(errors="replace")
+
+
+def end_marked(mark: str) -> bool:
+    """End a command with this mark whose caller died, with the rest of its session; return True if
+    anything was left of it. A process has the mark only if the command started it, so none is ended
+    that only got its number."""
+    left = _marked_processes(mark)
+    if not left:
+        return False
+    _, _, session = min(left)  # of the command: what it started began later
+    until = time.monotonic() + KILLED_WITHIN_S
+    while any(of_session == session for *_, of_session in left) and time.monotonic() < until:
+        for _, pid, of_session in left:
+            if of_session == session:
+                _kill_marked(pid, mark)
+        time.sleep(ENDED_S)
+        left = _marked_processes(mark)
+    return True
+
+
+def _kill_marked(pid: int, mark: str) -> None:
+    with suppress(OSError):
+        process = os.pidfd_open(pid)  # stays with the process that is looked at next
+        try:
+            if _has_mark(pid, mark):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        finally:
+            os.close(process)
+
+
+def _marked_processes(mark: str) -> list[tuple[int, int, int]]:
+    """Return when each process with this mark began, its id and its session."""
+    marked = []
+    for folder in Path("/proc").glob("[1-9]*"):
+        with suppress(OSError):
+            if _has_mark(int(folder.name), mark):
+                # the name comes before, in brackets, and may contain anything
+                cells = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                marked.append((int(cells[19]), int(folder.name), int(cells[3])))
+    return marked
+
+
+def _has_mark(pid: int, mark: str) -> bool:
+    return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 
 class _Stream:
