@@ -60,7 +60,7 @@ def test_the_page_of_a_package_leads_to_the_files_of_its_version():
     assert LINK.findall(made) == []
 
 
-def test_the_index_leads_to_every_page_and_the_readme_to_the_index_and_each_door():
+def test_the_index_leads_to_every_page_and_the_readme_to_the_index_and_each_start():
     folder = ROOT / "docs"
     index = (folder / "README.md").read_text()
     for page in [*folder.glob("*.md"), folder / "results/README.md"]:

@@ -35,13 +35,13 @@ LAYERS = tuple(
     names(line.partition(":")[0])
     for line in reversed(drawing("An import goes down or stays on its line, never up:"))
 )
-# the rooms of core, and which others each may enter; all may import from the door
-*ROOM_LINES, DOOR_LINE = drawing("All stand on the door:")
+# the rooms of core, and which others each may enter; all may import from the base
+*ROOM_LINES, BASE_LINE = drawing("All may enter the base:")
 ROOMS = {
     room.strip(): set(names(entered)) - {""}
     for room, _, entered in (line.partition("→") for line in ROOM_LINES)
 }
-DOOR = set(names(DOOR_LINE.removeprefix("door:")))
+BASE = set(names(BASE_LINE.removeprefix("base:")))
 PURE = {"numpy", "scipy", "statsmodels", "numba"}
 IMPURE = {"os", "pathlib", "time", "random", "socket", "subprocess", "threading", "sqlite3"}
 ONLY_IN = {
@@ -115,29 +115,29 @@ def test_simulated_fleets_and_the_study_of_policies_know_nothing_of_each_other()
 
 
 def room(module: str) -> str:
-    """`anubis.core.judge.ecdf` is in `judging`, `anubis.core.records` at the door."""
+    """`anubis.core.judge.ecdf` is in `judge`, `anubis.core.records` in the base."""
     words = module.split(".")
     return words[2] if len(words) > 2 else ""
 
 
-def test_every_file_of_core_is_in_a_room_or_at_the_door():
+def test_every_file_of_core_is_in_a_room_or_in_the_base():
     core = ROOT / "anubis" / "core"
-    assert {path.stem for path in core.glob("*.py")} == DOOR | {"__init__"}
+    assert {path.stem for path in core.glob("*.py")} == BASE | {"__init__"}
     assert {path.parent.name for path in core.glob("*/*.py")} == ROOMS.keys()
 
 
 @pytest.mark.parametrize("name", ROOMS)
-def test_a_room_of_core_imports_from_the_door_and_from_the_rooms_it_may(name):
+def test_a_room_of_core_imports_from_the_base_and_from_the_rooms_it_may(name):
     for file in (ROOT / "anubis" / "core" / name).glob("*.py"):
         for module in imports(file):
             if module.startswith("anubis."):
-                assert room(module) in DOOR | {name} | ROOMS[name], f"{file.name}: {module}"
+                assert room(module) in BASE | {name} | ROOMS[name], f"{file.name}: {module}"
 
 
-def test_the_door_of_core_needs_no_room():
-    for name in DOOR:
+def test_the_base_of_core_needs_no_room():
+    for name in BASE:
         for module in imports(ROOT / "anubis" / "core" / f"{name}.py"):
-            assert not module.startswith("anubis.") or room(module) in DOOR, f"{name}: {module}"
+            assert not module.startswith("anubis.") or room(module) in BASE, f"{name}: {module}"
 
 
 def test_core_is_pure():

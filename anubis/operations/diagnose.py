@@ -293,12 +293,12 @@ def _ask_agents(
         return None
     from anubis.readers.jobs.agent_looks import AgentLooks, ask_agents
     from anubis.readers.jobs.live_trace import evidence_of_job
-    from anubis.readers.telemetry.agents import AgentDoors
+    from anubis.readers.telemetry.agents import AgentClient
 
     each_node = tuple(dict.fromkeys(nodes))
     caller.doing(f"asking the agents of {quantity(len(each_node), 'node')} to look at the job")
     try:
-        seen = ask_agents(request.job, each_node, AgentDoors(agents))
+        seen = ask_agents(request.job, each_node, AgentClient(agents))
     except TelemetryError as error:  # of their token: the other traces count all the same
         seen = AgentLooks(looks={}, silent=dict.fromkeys(each_node, str(error)))
     if seen.looks:

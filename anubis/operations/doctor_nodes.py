@@ -21,7 +21,7 @@ from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.executors import ways_to
 from anubis.operations.owners import others_work, shown_nodes
 from anubis.reach.executors import ray_node
-from anubis.reach.executors.callback import Doorbell
+from anubis.reach.executors.callback import ConnectionCheck
 from anubis.reach.executors.ray_link import safe_place
 from anubis.reach.executors.ray_start import order_for
 from anubis.reach.executors.remote_commands import RemoteCommand, Sender, address_for
@@ -99,7 +99,7 @@ def examine_nodes(
     password = secrets.token_hex(16)
     with (
         tempfile.TemporaryDirectory(prefix="anubis-visit-", dir=safe_place()) as folder,
-        Doorbell(address, way.ports, password) as bell,
+        ConnectionCheck(address, way.ports, password) as bell,
         closing(Sender(way, address)) as sender,
     ):
         request = {"task": "look", "driver": (bell.address, bell.port)}

@@ -37,7 +37,7 @@ from anubis.operations.requests import LookRequest
 from anubis.operations.tell import note
 from anubis.operations.topology import survey
 from anubis.readers.telemetry.agent_pings import PINGS, AgentPings, plans, read_pings
-from anubis.readers.telemetry.agents import AgentDoors
+from anubis.readers.telemetry.agents import AgentClient
 from anubis.readers.telemetry.config import AgentSettings
 from anubis.text.wording import moment, names, quantity
 
@@ -79,7 +79,7 @@ def look_at_pings(request: LookRequest, caller: Caller = NO_CALLER) -> JudgedPin
     fabric = ping_fabric(cluster, request.nodes)
     policy = configs.watching(request.watching)
     settings = ping_agents(request.telemetry or policy.telemetry)
-    return judge_agents(fabric, AgentDoors(settings), request.nodes or fabric.nodes)
+    return judge_agents(fabric, AgentClient(settings), request.nodes or fabric.nodes)
 
 
 def ping_fabric(cluster: configs.Cluster | None, nodes: Sequence[str]) -> Fabric:
@@ -101,18 +101,18 @@ def ping_agents(telemetry: str) -> AgentSettings:
 
 def judge_agents(
     fabric: Fabric,
-    doors: AgentDoors,
+    client: AgentClient,
     nodes: Sequence[str],
     forget: Callable[[float], Mapping[str, int]] = lambda window_s: {},
 ) -> JudgedPings:
     """Ask the agents of these nodes, and judge what they counted. `forget`: of the length of a
     window, the first one that counts, by node."""
     chosen = set(nodes)
-    doors_of = [node for node in fabric.nodes if node in chosen]
-    answers, silent = _ask(doors, doors_of)
+    asked = [node for node in fabric.nodes if node in chosen]
+    answers, silent = _ask(client, asked)
     window_s = _usual_window_s(answers)
     return JudgedPings(
-        agents=len(doors_of),
+        agents=len(asked),
         answers=answers,
         silent=silent,
         window_s=window_s,
@@ -120,9 +120,9 @@ def judge_agents(
     )
 
 
-def _ask(doors: AgentDoors, nodes: Sequence[str]) -> tuple[dict[str, AgentPings], dict[str, str]]:
+def _ask(client: AgentClient, nodes: Sequence[str]) -> tuple[dict[str, AgentPings], dict[str, str]]:
     """Ask all agents. Each reports only its own node."""
-    bodies, silent = doors.ask_all(nodes, PINGS, bytes)
+    bodies, silent = client.ask_all(nodes, PINGS, bytes)
     answers = {}
     for node, body in bodies.items():
         try:
@@ -191,14 +191,14 @@ def judge_mesh(task: PeriodicTaskRun) -> PeriodicTaskRecord:
         raise ConfigError("the policy of keeping states no times for pings any more")
     there = [life.node for life in task.part.keeping.lives() if life.is_there]
     fabric = ping_fabric(cluster_file(task.part, task.keeping.cluster), there)
-    doors = AgentDoors(ping_agents(schedule.telemetry))
-    judged = judge_agents(fabric, doors, there, lambda window_s: _forget(task, window_s))
+    client = AgentClient(ping_agents(schedule.telemetry))
+    judged = judge_agents(fabric, client, there, lambda window_s: _forget(task, window_s))
     _tell(task, schedule, judged)
     answers = judged.answers
     usual = ping_mesh(fabric, [node for node in fabric.nodes if node in set(there)])
     mesh = add_flows(fabric, usual, _more_flows(judged, usual))
     to_send, lacking = plans(fabric, mesh, answers)
-    _, refusals = doors.ask_all(to_send, PINGS, bytes, to_send)
+    _, refusals = client.ask_all(to_send, PINGS, bytes, to_send)
     judged = replace(judged, silent={**judged.silent, **refusals})
     sentence = "; ".join([*judged.sentences(), *_plan(mesh, lacking)])
     return task.end_done(sentence) if answers else task.end_failed(sentence)

@@ -130,7 +130,7 @@ class Incoming:
         return ""
 
 
-class Door:
+class Admission:
     def __init__(
         self,
         app: App,

@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from anubis import __version__
 from anubis.core.errors import AnubisError
 from anubis.service import api, pages
-from anubis.service.admission import Door
+from anubis.service.admission import Admission
 from anubis.service.problems import MEDIA_TYPE, OwnFiles, Refused, problem
 from anubis.service.requester import LOG
 from anubis.service.service_state import House
@@ -85,7 +85,7 @@ class Actor:
 THREADS = 10  # each may have a connection to the history; a pool has 15
 
 
-def application(house: House) -> Door:
+def application(house: House) -> Admission:
     actor = Actor(house.history, lambda is_acting: house.gauges.acting.set(is_acting))
     house.turns.may_act = lambda: actor.is_acting
 
@@ -117,7 +117,7 @@ def application(house: House) -> Door:
     _watch_over(app, house, actor)
     app.include_router(api.router(house))
     app.include_router(pages.router(house))
-    return Door(
+    return Admission(
         app,
         settings=house.settings,
         history=house.history,

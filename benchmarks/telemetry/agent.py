@@ -32,7 +32,7 @@ from telemetry.kernel_lines import BOOT_ID, DEVICE
 from telemetry.line_sender import LineSender
 from telemetry.network_source import Network, Pauses
 from telemetry.nic_addresses import nics_here
-from telemetry.page import Door, Looks
+from telemetry.page import AgentServer, Looks
 from telemetry.pinger import Pinger
 from telemetry.queue_source import SendQueues
 from telemetry.ring import Ring
@@ -195,9 +195,9 @@ def main() -> None:
         gpus.note = agent.feed.note
     token = token_in(chosen.token_file) if chosen.token_file else ""
     agent.pinger = pinger = open_pinger(chosen, token, root)
-    door = open_door(chosen.listen, agent, token, pinger, looks_of(chosen, token))
-    threading.Thread(target=door.serve_forever, daemon=True).start()
-    greet(door)
+    server = open_server(chosen.listen, agent, token, pinger, looks_of(chosen, token))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    greet(server)
     agent.run(moments_of(STEP_S, time.time, time.sleep))
 
 
@@ -231,7 +231,7 @@ def token_in(file: Path) -> str:
 
 
 def open_pinger(chosen: argparse.Namespace, token: str, root: Path) -> Pinger | None:
-    """Begin to answer pings, if that is asked for. What to ping comes through the door."""
+    """Begin to answer pings, if that is asked for. What to ping comes over HTTP."""
     if chosen.pings is None:
         return None
     if not token:
@@ -277,15 +277,15 @@ def looks_of(chosen: argparse.Namespace, token: str) -> Looks | None:
     return JobLooks(chosen.node, chosen.live, chosen.proc or Path("/proc"))
 
 
-def open_door(
+def open_server(
     where: str, agent: Agent, token: str, pinger: Pinger | None = None, looks: Looks | None = None
-) -> Door:
+) -> AgentServer:
     address, _, port = where.rpartition(":")
     if not (address and port.isdecimal() and int(port) < 1 << 16):
         fail(f'--listen "{where}": expected ADDRESS:PORT, such as {AT}')
     try:
         at = address.strip("[]"), int(port)
-        return Door(at, agent.lines, agent.ring.lines_since, token, pinger, looks)
+        return AgentServer(at, agent.lines, agent.ring.lines_since, token, pinger, looks)
     except OSError as error:
         reason = str(error.strerror).lower()
         fail(
@@ -293,9 +293,9 @@ def open_door(
         )
 
 
-def greet(door: Door) -> None:
-    address, port, *_ = door.server_address
-    readers = "with the token" if door.token else "without a token"
+def greet(server: AgentServer) -> None:
+    address, port, *_ = server.server_address
+    readers = "with the token" if server.token else "without a token"
     say(f"whoever reaches http://{address}:{port}/metrics may read it {readers}")
 
 

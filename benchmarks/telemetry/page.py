@@ -52,7 +52,7 @@ class Looks(Protocol):
     def answer(self, verb: str, name: str) -> Answer: ...
 
 
-class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
+class AgentServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """A server that listens as soon as it is made."""
 
     allow_reuse_address = True
@@ -127,7 +127,7 @@ class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
 class Visit(socketserver.StreamRequestHandler):
     """One request, one answer."""
 
-    server: Door
+    server: AgentServer
     timeout = PATIENCE_S
 
     def handle(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 import telemetry.job_look
 from telemetry.agent import looks_of, options
 from telemetry.job_look import PLACE, Found, JobLooks, RefusedError, find, slurm_owner
-from telemetry.page import Door
+from telemetry.page import AgentServer
 
 from tests.patience import eventually
 
@@ -160,5 +160,5 @@ def test_looks_need_a_token(base: Path):
     assert looks_of(argparse.Namespace(**{**vars(chosen), "live": None}), "") is None
     agent = looks_of(chosen, "token")
     for token, status in (("", 405), ("token", 401)):
-        with Door(("127.0.0.1", 0), list, lambda _: (), token, looks=agent) as door:
-            assert door.answer(["POST", "/looks/4711", "HTTP/1.1"], {})[0] == status
+        with AgentServer(("127.0.0.1", 0), list, lambda _: (), token, looks=agent) as server:
+            assert server.answer(["POST", "/looks/4711", "HTTP/1.1"], {})[0] == status

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from telemetry import pinger
 from telemetry.nic_addresses import Nic, addresses_v6, nics_here
-from telemetry.page import Door
+from telemetry.page import AgentServer
 from telemetry.ping_packets import ANSWER, PING, SIZE, Packet, pack, unpack
 from telemetry.pinger import Pinger, PlanError, read_plan
 
@@ -164,9 +164,9 @@ def test_after_a_step_of_the_clock_old_counts_are_forgotten(monkeypatch, made):
 
 
 @pytest.fixture
-def door(made: Make) -> Iterator[tuple[str, Pinger]]:
+def server(made: Make) -> Iterator[tuple[str, Pinger]]:
     a = made("a", "127.0.0.1")
-    opened = Door(("127.0.0.1", 0), tuple, lambda since: iter(()), TOKEN, a)
+    opened = AgentServer(("127.0.0.1", 0), tuple, lambda since: iter(()), TOKEN, a)
     threading.Thread(target=opened.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{opened.server_address[1]}/pings", a
     opened.shutdown()
@@ -182,8 +182,8 @@ def asked(url: str, body: bytes | None, token: str = TOKEN) -> tuple[int, str]:
         return refusal.code, refusal.read().decode()
 
 
-def test_a_plan_comes_by_http_with_the_token_only(door):
-    url, a = door
+def test_a_plan_comes_by_http_with_the_token_only(server):
+    url, a = server
     body = json.dumps(plan(("b", "127.0.0.2", 9))).encode()
     assert asked(url, body, "wrong")[0] == 401
     assert not a.report()["flows"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from telemetry.page import Door
+from telemetry.page import AgentServer
 
 import anubis
 from anubis.core.history.events import EventRecord, JobAllocated, JobStalled
@@ -25,7 +25,7 @@ from anubis.operations.tell import note
 from anubis.readers.jobs import agent_looks
 from anubis.readers.jobs.agent_looks import AgentLooks, ask_agents
 from anubis.readers.jobs.live import LiveLook
-from anubis.readers.telemetry.agents import AgentDoors
+from anubis.readers.telemetry.agents import AgentClient
 from anubis.readers.telemetry.config import AgentSettings
 from anubis.report import diagnose as report
 from tests.diagnosis.test_live import machine
@@ -79,24 +79,26 @@ def truths() -> dict[str, bytes | None]:
 def agents(contents: Mapping[str, bytes | None], folder: Path) -> Iterator[AgentSettings]:
     """Agents at one port. `None`: a look that does not end."""
     (folder / "token").write_text(TOKEN)
-    doors, port = [], 0
+    servers, port = [], 0
     for node, content in contents.items():
-        door = Door((node, port), tuple, lambda _: iter(()), TOKEN, looks=FakeLooks(content))
-        port = door.server_address[1]
-        threading.Thread(target=door.serve_forever, args=(0.02,), daemon=True).start()
-        doors.append(door)
+        server = AgentServer(
+            (node, port), tuple, lambda _: iter(()), TOKEN, looks=FakeLooks(content)
+        )
+        port = server.server_address[1]
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        servers.append(server)
     try:
         yield AgentSettings(port=port, token_file=str(folder / "token"))
     finally:
-        for door in doors:
-            door.shutdown()
-            door.server_close()
+        for server in servers:
+            server.shutdown()
+            server.server_close()
 
 
 def asked(contents: Mapping[str, bytes | None], folder: Path, deadline_s: float = 60) -> AgentLooks:
     with agents(contents, folder) as settings:
-        doors = AgentDoors(settings)
-        return ask_agents("4711", NODES, doors, deadline_s=deadline_s, every_s=0.02)
+        client = AgentClient(settings)
+        return ask_agents("4711", NODES, client, deadline_s=deadline_s, every_s=0.02)
 
 
 def test_ranks_are_on_the_node_whose_agent_reports_them(tmp_path: Path):

@@ -171,7 +171,7 @@ class Life:
     def do_wait(self, some):
         self.site.later(self.draw.choice([10.0, SETTLED_S, 86_400.0]))
 
-    # --- the answers of all doors ----------------------------------------------------------
+    # --- the answers of all verbs ----------------------------------------------------------
 
     def swept(self):
         """Nodes that a sweep would test."""

@@ -19,8 +19,8 @@ import anubis
 from anubis.core.keep.keeper_events import SeenNode
 from anubis.operations import doctor_nodes
 from anubis.operations.doctor_nodes import Lack, NodeCheck, NodeFacts
-from anubis.reach.executors.callback import Doorbell
-from anubis.reach.executors.ray_node import ring
+from anubis.reach.executors.callback import ConnectionCheck
+from anubis.reach.executors.ray_node import ask_for_connection
 from anubis.reach.executors.remote_commands import PipedCommand
 from anubis.reach.executors.start_settings import RayStart
 from anubis.reach.orchestrators.slurm import is_drained
@@ -126,14 +126,14 @@ def test_without_a_range_no_ports_are_counted():
 
 
 def test_a_ring_with_the_password_is_called_back_and_one_without_is_not(monkeypatch):
-    with Doorbell("127.0.0.1", "", "sesame") as bell, socket.create_server(("", 0)) as door:
+    with ConnectionCheck("127.0.0.1", "", "sesame") as bell, socket.create_server(("", 0)) as door:
         port = door.getsockname()[1]
         monkeypatch.setenv("ANUBIS_PASSWORD", "sesame")
-        assert ring(bell.address, bell.port, port) == ""
+        assert ask_for_connection(bell.address, bell.port, port) == ""
         door.accept()[0].close()
-        assert "Connection refused" in ring(bell.address, bell.port, 1)
+        assert "Connection refused" in ask_for_connection(bell.address, bell.port, 1)
         monkeypatch.setenv("ANUBIS_PASSWORD", "wrong")
-        assert ring(bell.address, bell.port, port) == ""
+        assert ask_for_connection(bell.address, bell.port, port) == ""
         door.settimeout(0.2)
         with pytest.raises(TimeoutError):
             door.accept()

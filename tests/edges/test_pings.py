@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from telemetry.nic_addresses import Nic
-from telemetry.page import Door
+from telemetry.page import AgentServer
 from telemetry.pinger import Pinger, read_plan
 
 from anubis.core.errors import TelemetryError
@@ -89,11 +89,11 @@ def agents() -> Iterator[tuple[int, dict[str, FakePings]]]:
         port = 0
         for node in NODES[:-1]:  # that of the last does not run
             made[node] = FakePings(node)
-            door = Door((node, port), tuple, lambda since: iter(()), TOKEN, made[node])
-            port = door.server_address[1]
-            threading.Thread(target=door.serve_forever, args=(0.02,), daemon=True).start()
-            opened.callback(door.server_close)
-            opened.callback(door.shutdown)
+            server = AgentServer((node, port), tuple, lambda since: iter(()), TOKEN, made[node])
+            port = server.server_address[1]
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+            opened.callback(server.server_close)
+            opened.callback(server.shutdown)
         yield port, made
 
 

@@ -55,7 +55,7 @@ ODD = "<script>alert(1)</script>"
 
 
 def clear_tokens(visitor):
-    visitor.door._read_at = float("-inf")
+    visitor.admission._read_at = float("-inf")
 
 
 # --- the documents ----------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_a_gate_is_answered_at_once_and_kept_as_a_decision(visitor):
     assert "anubis_gate_duration_seconds_count 1.0" in text
 
 
-def test_a_gate_for_a_job_is_answered_alike_by_both_doors(fleet, visitor):
+def test_a_gate_for_a_job_is_answered_alike_by_both_front_ends(fleet, visitor):
     """On a node on which another job runs, no gate says go, tested or not."""
     running = Job(id="7", nodes=("n2",), start=time.time() - 60, planned_s=3600)
     visitor.house.history.only().jobs.add([running])

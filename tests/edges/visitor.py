@@ -23,7 +23,7 @@ class Visitor:
 
     def __init__(self, house: House) -> None:
         self.house = house
-        self.door = application(house)
+        self.admission = application(house)
 
     def ask(self, path, method="GET", *, token="", at="http://localhost", **how):
         headers = dict(how.pop("headers", {}))
@@ -33,7 +33,7 @@ class Visitor:
             headers.setdefault("content-type", "application/json")
 
         async def asked():
-            transport = httpx.ASGITransport(self.door, raise_app_exceptions=False)
+            transport = httpx.ASGITransport(self.admission, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url=at) as client:
                 return await client.request(method, path, headers=headers, **how)
 

@@ -56,7 +56,7 @@ class Entrance(ABC):
             self.greet(line, host, ring.decode(errors="replace").strip())
 
 
-class Doorbell(Entrance):
+class ConnectionCheck(Entrance):
     """A listener that answers callers who know the password."""
 
     def __init__(self, address: str, ports: str, password: str) -> None:
@@ -64,9 +64,9 @@ class Doorbell(Entrance):
         self._password = password
 
     def greet(self, line: socket.socket, host: str, words: str) -> None:
-        password, _, door = words.partition(" ")
-        if hmac.compare_digest(password.encode(), self._password.encode()) and door.isdecimal():
-            line.sendall(trouble_on_the_way(host, int(door)).encode())
+        password, _, port = words.partition(" ")
+        if hmac.compare_digest(password.encode(), self._password.encode()) and port.isdecimal():
+            line.sendall(trouble_on_the_way(host, int(port)).encode())
 
 
 def trouble_on_the_way(host: str, port: int) -> str:

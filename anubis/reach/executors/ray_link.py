@@ -347,7 +347,7 @@ def answers_a_stranger(address: str) -> bool | None:
 
 
 def reach(address: str) -> None:
-    """Knock at the door before Ray does, which knocks for a minute."""
+    """Try the address before Ray does, which tries for a minute."""
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         return  # "auto" and the like: Ray's to resolve

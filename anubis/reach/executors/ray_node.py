@@ -102,18 +102,18 @@ def meet(request: RayRequest) -> dict[str, str]:
     try:
         facts["address"] = address_towards(host, port)
         (port_here,) = free_ports(request["ports"] or [0], 1) or [0]
-        with socket.create_server(("", port_here)) as door:
-            facts["back_trouble"] = ring(host, port, door.getsockname()[1])
+        with socket.create_server(("", port_here)) as server:
+            facts["back_trouble"] = ask_for_connection(host, port, server.getsockname()[1])
     except OSError as error:
         facts["out_trouble"] = error.strerror or str(error)
     return facts
 
 
-def ring(host: str, port: int, door: int) -> str:
-    """Ask the driver to knock at this door; its answer is why it could not."""
+def ask_for_connection(host: str, port: int, port_here: int) -> str:
+    """Ask the driver to connect to this port; its answer is why it could not."""
     with socket.create_connection((host, port), timeout=PAIR_TEST_PATIENCE_S) as line:
         line.settimeout(2 * PAIR_TEST_PATIENCE_S)
-        line.sendall(f"{os.environ['ANUBIS_PASSWORD']} {door}\n".encode())
+        line.sendall(f"{os.environ['ANUBIS_PASSWORD']} {port_here}\n".encode())
         answer = b"".join(iter(lambda: line.recv(1024), b""))
     return answer.decode(errors="replace")
 

@@ -1,7 +1,7 @@
 """The process that Ray runs in, beside the driver. Only this imports ray.
 
 It joins the cluster, starts agents as requested, and passes requests and answers on. It decides
-nothing, and ends with the driver, however that ended. Or it knocks at a cluster's door.
+nothing, and ends with the driver, however that ended. Or it only finds out if a cluster answers.
 """
 
 from __future__ import annotations

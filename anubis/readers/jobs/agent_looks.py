@@ -22,7 +22,7 @@ from anubis.core.text import escape_line
 from anubis.readers.jobs.live import MOST_HERE, LiveLook
 from anubis.readers.jobs.live_trace import parse_look
 from anubis.readers.jobs.trace_reader import MOST_RANKS
-from anubis.readers.telemetry.agents import AgentDoors
+from anubis.readers.telemetry.agents import AgentClient
 from anubis.text.files import GZIPPED, json_value, unpack
 
 FORM = 1  # of the agents' answers
@@ -51,7 +51,7 @@ class AgentLooks:
 def ask_agents(
     job: str,
     nodes: Sequence[str],
-    doors: AgentDoors,
+    client: AgentClient,
     *,
     deadline_s: float = DEADLINE_S,
     every_s: float = EVERY_S,
@@ -60,14 +60,14 @@ def ask_agents(
     until = time.monotonic() + deadline_s
     path = f"/looks/{quote(job.partition('@')[0], safe='')}"  # requeued, its name has a time, too
     begin = dict.fromkeys(nodes, b"")
-    begun, silent = doors.ask_all(nodes, path, _read, begin, at_once=AT_ONCE, until=until)
+    begun, silent = client.ask_all(nodes, path, _read, begin, at_once=AT_ONCE, until=until)
     packed: dict[str, bytes] = {}
     arrived: dict[str, float] = {}
     late: Counter[str] = Counter()
     waiting = list(begun)
     while waiting and time.monotonic() < until:
         time.sleep(every_s)
-        answers, reasons = doors.ask_all(waiting, path, _read, until=until)
+        answers, reasons = client.ask_all(waiting, path, _read, until=until)
         for node, body in answers.items():
             if body:
                 packed[node] = body

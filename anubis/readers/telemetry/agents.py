@@ -115,7 +115,7 @@ MOST_BYTES = 8 << 20  # of one answer: 20 minutes of all metrics are half a MiB
 MOST_SAID = 200  # bytes of a reason
 
 
-class AgentDoors:
+class AgentClient:
     def __init__(self, place: AgentSettings) -> None:
         self._place = place
 
@@ -221,8 +221,8 @@ class Agents:
         self, nodes: Sequence[str], since: float
     ) -> tuple[dict[str, AgentRows], dict[str, str]]:
         """Return the rows of the nodes that answered, and why the others did not."""
-        doors = AgentDoors(self._place)
-        return doors.ask_all(nodes, f"/samples?since={since:.3f}", _rows_of)
+        client = AgentClient(self._place)
+        return client.ask_all(nodes, f"/samples?since={since:.3f}", _rows_of)
 
 
 def _rows_of(body: bytes) -> AgentRows:
