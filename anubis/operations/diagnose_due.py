@@ -6,7 +6,7 @@ job stands still; logs that stay silent, if their place is known, show it too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from anubis.core.diagnose.cures import CureLevel, PastDiagnosis
 from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
 from anubis.core.diagnose.evidence import Stall
 from anubis.core.diagnose.stalls import AGAIN_S, LOGS, ToldStall, silence_begin, undiagnosed_stalls
+from anubis.core.diagnose.unexplained_jobs import UNEXPLAINED_S, unexplained
 from anubis.core.errors import AnubisError
-from anubis.core.history.events import EventRecord
+from anubis.core.history.events import EventRecord, JobUnexplained
 from anubis.core.history.status import Job
 from anubis.core.keep.suspicions import hit_rates, open_suspicion
 from anubis.operations.caller import NO_CALLER, Caller
@@ -145,6 +146,20 @@ def _diagnose(patient: _Patient, policy: str, part: ClusterHistory, caller: Call
         )
     part.diagnoses.write(kept)
     caller.remark(kept.headline)
+    if patient.stall is None:
+        note(list(_unexplained(patient, part)), part)
+
+
+def _unexplained(patient: _Patient, part: ClusterHistory) -> Iterator[EventRecord]:
+    """Report of the trouble of a job that ended, if none of its diagnoses knows a culprit."""
+    diagnoses = part.diagnoses.read_since(patient.at - UNEXPLAINED_S)
+    jobs = part.jobs.read_about({diagnosis.job for diagnosis in diagnoses})
+    nodes_of = {job.id: job.nodes for job in jobs} | {patient.job: patient.nodes}
+    has_stalled = patient.job in stalls_by_job(part)
+    if trouble := unexplained(patient.job, diagnoses, nodes_of, has_stalled=has_stalled):
+        nodes, reason = trouble
+        event = JobUnexplained(nodes=nodes, job=patient.job, source=SOURCE, reason=reason)
+        yield EventRecord(id=f"job {patient.job} unexplained", at=patient.at, event=event)
 
 
 # --- what was diagnosed -------------------------------------------------------------------------

@@ -23,13 +23,14 @@ from anubis.core.keep.commands import (
     LifeAction,
     ModedCommand,
     OwnerOrder,
+    Prove,
     Stage,
     TryRepair,
     is_moot,
     subjects,
 )
 from anubis.core.keep.keeper import Keeper
-from anubis.core.keep.life import Life
+from anubis.core.keep.life import Life, Proof
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import find, look_up, resolve, time_in
 from anubis.operations.keep_actions import ActionRunner
@@ -199,7 +200,12 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
         )
     if is_moot(command, keeper.lives):
         raise UsageError(f"action {action.id} is no longer needed: see anubis history actions")
-    if isinstance(command, TryRepair) and (why := keeper.reason_against(command, at)):
+    why = ""
+    if isinstance(command, TryRepair):
+        why = keeper.reason_against(command, at)
+    elif isinstance(command, Prove) and command.proof is Proof.TOGETHER:
+        why = keeper.reason_against_search(command, at)
+    if why:
         raise UsageError(f"action {action.id} cannot be done now: {why}")
     approved, further = keeper.approve(command, at)
     turn.approve(action, approved, at, by)

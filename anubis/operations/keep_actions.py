@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -39,14 +39,17 @@ from anubis.core.keep.commands import (
     TryRepair,
 )
 from anubis.core.keep.keeper_events import Concluded, RepairRan, TestRefused, VerdictReached
+from anubis.core.keep.keeping_policy import LocatePolicy
 from anubis.core.keep.life import Proof
 from anubis.core.keep.reasons import reason
 from anubis.core.keep.suspicions import nodes_suspected
 from anubis.core.records import Judgement
+from anubis.operations.clusters import THIS_MACHINE
 from anubis.operations.decide import decide, past_of, read_repertoire
 from anubis.operations.keep_turns import KeeperTurns
 from anubis.operations.names import new_name
 from anubis.operations.notify import messages_of
+from anubis.operations.requests import LocateRequest
 from anubis.operations.selector import Past
 from anubis.operations.tell import note
 from anubis.reach.orchestrators.orchestrator import Refusals
@@ -147,14 +150,19 @@ class ActionRunner:
         return bool(taken)
 
     def _test(self, action: LifeAction, test: Prove) -> bool:
+        from anubis.operations.campaigns import carried_out
         from anubis.operations.decided_tests import carried_out_tests
 
         time = self._turns.time()
         at = time.now
         is_taken_up = action.stage is Stage.SENT  # a suspended driver begins no second campaign
-        name = action.campaign if is_taken_up else new_name("validate", at)
+        verb = "locate" if test.proof is Proof.TOGETHER else "validate"
+        name = action.campaign if is_taken_up else new_name(verb, at)
         if not self._part.keeping.take(action, at, campaign=name):
             return False
+        if test.proof is Proof.TOGETHER:
+            self._carry_out(action, test, name, carried_out(self._search(test, name), self._caller))
+            return True
         terms = self._turns.terms(test.proof)
         repertoire = read_repertoire(terms)
         event, past = _event(test), past_of(self._part, at, repertoire).doubting(time.doubt)
@@ -163,8 +171,27 @@ class ActionRunner:
         if not decision.tests:
             self._answer_untested(action, test, past, at)
             return True
+        tests = carried_out_tests(decision, terms, self._caller, name, leaves_out_busy=True)
+        self._carry_out(action, test, name, tests)
+        return True
+
+    def _search(self, test: Prove, name: str) -> LocateRequest:
+        """Request for the search among the nodes of a job, all of them or none."""
+        terms, policy = self._turns.terms(test.proof), self._keeping.policy.locate
+        return LocateRequest(
+            nodes=list(test.owed),
+            name=name,
+            cluster=terms.cluster or THIS_MACHINE,
+            suite=(policy or LocatePolicy()).suite,
+            policy=terms.policy,
+            benchmarks=terms.benchmarks,
+        )
+
+    def _carry_out(
+        self, action: LifeAction, test: Prove, name: str, campaign: AbstractContextManager[object]
+    ) -> None:
         try:
-            with carried_out_tests(decision, terms, self._caller, name, leaves_out_busy=True):
+            with campaign:
                 pass
         except Stopped:
             raise
@@ -173,7 +200,6 @@ class ActionRunner:
                 self._refuse(action, test, str(error), isinstance(error, BusyNodesError))
             else:  # it is resumed later, here or by its driver
                 self._caller.remark(f"action {action.id}: {error}")
-        return True
 
     def _resume(self, action: LifeAction, test: Prove) -> bool:
         """Resume a test whose driver died: its campaign goes on, or begins if it never did."""

@@ -13,6 +13,7 @@ from anubis.core.history.events import (
     EventRecord,
     IncidentReported,
     JobStalled,
+    JobUnexplained,
     MaintenancePlanned,
     PartSuspected,
     SuspicionRaised,
@@ -198,7 +199,7 @@ def event_record_happening(event_record: EventRecord) -> Happening:
         category += _likelihood(event)
     if isinstance(event, IncidentReported) and event.reason:
         category += f", by {event.source}: {event.reason}"
-    if isinstance(event, JobStalled):
+    if isinstance(event, JobStalled | JobUnexplained):
         reason = f": {event.reason}" if event.reason else ""
         category = f", job {event.job}, by {event.source}{reason}"
     if isinstance(event, PartSuspected):

@@ -62,6 +62,7 @@ TO_BE_TESTED = {  # why, about what
     Debt.RESERVE: "chosen as a spare",
     Debt.WORK: "a job ended there",
     Debt.FAILURE: "a job failed there",
+    Debt.UNEXPLAINED: "with the other nodes of job {}",
 }
 
 
@@ -145,6 +146,8 @@ def sentence(command: LifeCommand) -> str:
             return f"put job {job} back into the queue, without {node}"
         case TryRepair(node=node, code=code, words=words):
             return f"repair {node} ({code}): {escape_line(shlex.join(words))}"
+        case Prove(proof=Proof.TOGETHER, about=job, owed=owed):
+            return f"locate the fault behind the trouble of job {job} among {compress(list(owed))}"
         case Prove(proof=proof, owed=owed):
             return f"test {compress(list(owed))}: {PROOFS.get(proof) or _aim(command)}"
         case Swap(node=node, spare=spare):

@@ -23,6 +23,7 @@ from anubis.core.history.events import (
     IncidentReported,
     JobAllocated,
     JobEnded,
+    JobUnexplained,
     NodeAdded,
     NodeRemoved,
     OperatorSaid,
@@ -62,7 +63,7 @@ from anubis.core.keep.keeper_events import (
     VerdictReached,
     Waited,
 )
-from anubis.core.keep.keeping_policy import KeepingPolicy
+from anubis.core.keep.keeping_policy import KeepingPolicy, LocatePolicy
 from anubis.core.keep.life import Life, Proof, State, last_ends, open_incidents
 from anubis.core.keep.reasons import HELD, NO_DEFECT, SPARE, SUSPECTED, is_ours, reason
 from anubis.core.records import Judgement, Remedy
@@ -94,13 +95,17 @@ VERDICTS = {
 
 ACTING = KeepingPolicy(
     cordon=Mode.ACT, release=Mode.ACT, test=Mode.ACT, swap=Mode.ACT, ticket=Mode.ACT,
-    requeue=Mode.ACT, repair=Mode.ACT,
+    requeue=Mode.ACT, repair=Mode.ACT, locate=LocatePolicy(mode=Mode.ACT, nodes=5),
     out_of_fleet=0.5, out_of_sku=0.5, out_of_job=1.0, tested_at_once=1.0,
 )  # fmt: skip
 SPARING = replace(ACTING, spares={"h100": 2, "a100": 1}, hold_from=0.5)
 TIGHT = replace(SPARING, out_of_fleet=0.1, out_of_sku=0.2)
 PROPOSING = KeepingPolicy(
-    out_of_job=1.0, spares={"h100": 1}, requeue=Mode.PROPOSE, repair=Mode.PROPOSE
+    out_of_job=1.0,
+    spares={"h100": 1},
+    requeue=Mode.PROPOSE,
+    repair=Mode.PROPOSE,
+    locate=LocatePolicy(nodes=5),
 )
 REMEDY = Remedy(codes=("*",), action="", commands=(("reset", "{node}"), ("cycle", "{node}")))
 REFUSED = "job 7 runs there"  # before the command began
@@ -140,6 +145,9 @@ class Book:
         self.put_back = defaultdict(set)  # jobs that were, by the node for which, while they go on
         self.repairing = {}  # nodes on which a command runs: since when
         self.repairs = defaultdict(list)  # commands that were run: at, which
+        self.troubled = defaultdict(set)  # nodes of jobs with unexplained trouble
+        self.searching = {}  # searches that run: since when, on which nodes that are there
+        self.searched = defaultdict(lambda: -math.inf)  # when a search of it ended last
         self.accepted = dict.fromkeys(SCOPES, 0)
         self.out_at_close = {}  # before what was told later: at, scope
         self.waiting = set()  # scopes of which a person was asked
@@ -155,6 +163,9 @@ class Book:
             case VerdictReached():
                 for node, verdict in event.verdicts.items():
                     self._judge(node, verdict, event)
+                self._end_search(event)
+            case TestRefused():
+                self._end_search(event)
             case FleetSeen() if event.at >= self.seen_at:
                 self._see(event)
             case RepairRan(node=node, words=words):
@@ -166,6 +177,15 @@ class Book:
             case Waited() if event.at > self.waited_at:
                 self._turn(event)
         self.surely_out = {node for node in self.surely_out if self.is_bad(node)}
+        for _, nodes in self.searching.values():
+            nodes.difference_update(
+                [n for n in nodes if not self.present[n][0] or self.retired[n][0]]
+            )
+
+    def _end_search(self, event):
+        _, nodes = self.searching.pop(event.test, (0.0, set()))
+        if not getattr(event, "are_nodes_busy", False):
+            self.searched.update(dict.fromkeys(nodes, event.at))
 
     def lower(self, *, is_turn):
         """Lower what was accepted with the nodes that are out. A job that seemed over between two
@@ -180,6 +200,8 @@ class Book:
 
     def _note(self, event_record):
         at, event = event_record.at, event_record.event
+        if isinstance(event, JobUnexplained):
+            self.troubled[event.job] |= {*event.nodes}
         if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
             out = len(self.out(event.scope))
             self.accepted[event.scope] = max(out, self.out_at_close.get((at, event.scope), 0))
@@ -244,6 +266,8 @@ class Book:
     def _turn(self, event):
         """Take a turn. Processes of the turn before have ended since, on any monitor's clock."""
         turned_at, self.waited_at = self.waited_at, event.at
+        limit_s = self.policy.answered_s
+        self.searching = {k: s for k, s in self.searching.items() if event.at - s[0] <= limit_s}
         self.maintained = event.maintained.keys()
         self.held = event.unreachable
         now = {
@@ -413,6 +437,8 @@ class Book:
                 for node in owed:
                     self._check_free(node, now)
                     assert not self.incidents.get(node)
+                if command.proof is Proof.TOGETHER:
+                    self._check_search(command, now)
             case Notify(subject=subject, sentence=sentence) if "closes the breaker" in sentence:
                 self.waiting.add(subject)
                 self.may_wait.add(subject)
@@ -427,6 +453,16 @@ class Book:
         assert node not in self.maintained
         assert not self._is_repaired(node, now)
         assert not self.is_a_person_s(node)
+
+    def _check_search(self, search, now):
+        nodes, policy = set(search.owed), self.policy.locate
+        assert nodes <= self.troubled[search.about], "it is searched for nothing"
+        assert 2 <= len(nodes) <= policy.nodes
+        assert not any(map(self.is_bad, nodes)), "its fault is known"
+        assert not any(there for _, there in self.searching.values()), "two searches at a time"
+        assert any(now - self.searched[node] >= policy.again_s for node in nodes), "once more"
+        if search.mode is Mode.ACT:
+            self.searching[search.id] = now, nodes
 
     def _check_share(self, node, waiting_before):
         for scope in self.scopes(node, surely=True):
@@ -632,7 +668,8 @@ class World:
             if docket.earlier_action(command) is None:
                 is_new = True
                 action = {"at": self.now, "changed_at": self.now, "stage": Stage.PROPOSED}
-                self.actions.append(LifeAction(id=len(self.told), command=command, **action))
+                id = max((action.id for action in self.actions), default=0) + 1
+                self.actions.append(LifeAction(id=id, command=command, **action))
         return is_new
 
     def look(self):
@@ -683,7 +720,7 @@ class World:
         self.later(20)
         began, at = self.wall - 10, self.wall
         passed = HEALTHY
-        if test.proof is Proof.OF_CATEGORY:
+        if test.proof in (Proof.OF_CATEGORY, Proof.TOGETHER):
             passed = Concluded(judgement=Judgement.HEALTHY, proof=test.proof, about=test.about)
         verdict = {"healthy": passed}.get(which, VERDICTS[which])
         self.conclude(dict.fromkeys(test.owed, verdict), at, began, test=test.id)
@@ -955,6 +992,7 @@ def _event(node, category, chance):
         *2 * [JobEnded(nodes=nodes, job=job, failed=chance.random() < 0.3)],
         *2 * [RepairBegun(nodes=nodes)],
         *3 * [RepairDone(nodes=nodes)],
+        *3 * [JobUnexplained(nodes=tuple(chance.sample([*NODES], 4)), job=job)],
         NodeRemoved(nodes=nodes),
         *2 * [NodeAdded(nodes=nodes)],
         OperatorSaid(order=Order.RETIRE, nodes=nodes),

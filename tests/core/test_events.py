@@ -14,6 +14,7 @@ from anubis.core.history.events import (
     JobAllocated,
     JobEnded,
     JobStalled,
+    JobUnexplained,
     NodeAdded,
     RepairBegun,
     RepairDone,
@@ -29,6 +30,7 @@ EVENTS = st.one_of(
     st.builds(JobAllocated, nodes=NODES, duration_s=st.just(60.0), job=NAMES | st.just("")),
     st.builds(JobEnded, nodes=NODES | st.just(()), job=NAMES),
     st.builds(JobStalled, nodes=NODES | st.just(()), job=NAMES),
+    st.builds(JobUnexplained, nodes=NODES | st.just(()), job=NAMES),
     st.builds(RepairBegun, nodes=NODES),
     st.builds(RepairDone, nodes=NODES, action=st.sampled_from(["", "a", "b"])),
     st.builds(NodeAdded, nodes=NODES),
@@ -67,7 +69,7 @@ class Naive:
                 job = known[0] if known else Job(id=event.job, nodes=nodes, start=at)
                 self.write(self.jobs, job.id, replace(job, end=max(at, job.start)))
                 return replace(event, nodes=nodes)
-            case JobStalled():
+            case JobStalled() | JobUnexplained():
                 nodes = event.nodes or next(
                     (job.nodes for job in self.jobs.values() if job.id == event.job), ()
                 )

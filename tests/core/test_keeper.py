@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 
+from anubis.core.amounts import DAY_S
 from anubis.core.history.events import (
     Debt,
     EventRecord,
@@ -17,6 +18,7 @@ from anubis.core.history.events import (
     IncidentReported,
     JobAllocated,
     JobEnded,
+    JobUnexplained,
     NodeAdded,
     NodeRemoved,
     OperatorSaid,
@@ -30,7 +32,9 @@ from anubis.core.keep.breaker import Breaker, ScopeCount, scopes
 from anubis.core.keep.commands import (
     CloseTicket,
     Cordon,
+    Docket,
     EndSuspicion,
+    LifeAction,
     Mode,
     Notify,
     OpenTicket,
@@ -38,6 +42,7 @@ from anubis.core.keep.commands import (
     Prove,
     Release,
     Requeue,
+    Stage,
     Swap,
     TryRepair,
     has_shown,
@@ -53,7 +58,7 @@ from anubis.core.keep.keeper_events import (
     VerdictReached,
     Waited,
 )
-from anubis.core.keep.keeping_policy import KeepingPolicy
+from anubis.core.keep.keeping_policy import KeepingPolicy, LocatePolicy
 from anubis.core.keep.life import Life, OpenIncident, Proof, State
 from anubis.core.keep.lives import next_in_line, reserve_of
 from anubis.core.keep.reasons import is_ours, reason
@@ -71,7 +76,7 @@ from tests.core.saboteurs import (
 
 UNKNOWN = Concluded(judgement=Judgement.UNKNOWN, reason="no partner", owes=True)
 LIVES = 120
-ORDERING = replace(ACTING, repair=None)
+ORDERING = replace(ACTING, repair=None, locate=None)
 CYCLE = Remedy(
     codes=("xid-79",), action="", commands=(("reset", "{node}"), ("cycle", "--node={node}"))
 )
@@ -345,6 +350,89 @@ def test_a_strongly_suspected_node_is_kept_from_new_jobs_until_it_is_tested_with
 
 
 # --- the life of a node --------------------------------------------------------------------
+
+
+# --- trouble of a job that nothing explained -----------------------------------------------------
+
+LOCATING = replace(ORDERING, locate=LocatePolicy(mode=Mode.ACT, nodes=4))
+
+
+def unexplained(at, job, *nodes):
+    return noticed(at, JobUnexplained(nodes=nodes, job=job))
+
+
+def searches(commands):
+    tests = [c for c in commands if isinstance(c, Prove) and c.proof is Proof.TOGETHER]
+    return [(test.about, sorted(test.owed)) for test in tests]
+
+
+def test_after_unexplained_trouble_the_free_nodes_of_the_job_are_searched_once_together():
+    cluster = Cluster(policy=LOCATING)
+    cluster.shown["n2"] = replace(cluster.shown["n2"], jobs=("8",))
+    cluster.shown["n3"] = replace(cluster.shown["n3"], cordon="Jo: fans")
+    cluster.look()
+    cluster.hear(unexplained(cluster.later(1), "7", "n0", "n1", "n2", "n3"))
+    assert cluster.state("n0") is State.IN_SERVICE, "the trouble of a job is no sign against it"
+    assert searches(cluster.tick()) == [], "a job runs on n2"
+    cluster.shown["n2"] = replace(cluster.shown["n2"], jobs=())
+    cluster.look()
+    search = only(cluster.tick(), Prove)
+    assert searches([search]) == [("7", ["n0", "n1", "n2"])]
+    cluster.hear(unexplained(cluster.later(1), "6", "n4", "n5"))
+    assert searches(cluster.tick()) == [], "one at a time"
+    found = cluster.answer(search, replace(HEALTHY, proof=Proof.TOGETHER, about="7"), n1=DEFECTIVE)
+    assert only(found, OpenTicket).node == only(found, Cordon).node == "n1"
+    assert searches(cluster.tick()) == [("6", ["n4", "n5"])]
+    cluster.hear(unexplained(cluster.later(1), "9", "n0", "n2"))
+    assert [searches(cluster.tick()) for _ in range(3)] == [[]] * 3, "these were searched lately"
+
+
+@pytest.mark.parametrize(
+    ("policy", "nodes"),
+    [
+        (ORDERING, ("n0", "n1")),
+        (LOCATING, ("n0",)),
+        (LOCATING, ("n0", "n1", "n2", "n3", "n4")),
+    ],
+    ids=["not by the policy", "one node", "too many nodes"],
+)
+def test_no_search_begins(policy, nodes):
+    cluster = Cluster(policy=policy)
+    cluster.hear(unexplained(cluster.later(1), "7", *nodes))
+    assert searches(cluster.tick()) == []
+
+
+def test_a_search_that_cannot_begin_within_a_day_or_cannot_run_is_given_up():
+    cluster = Cluster(policy=LOCATING)
+    cluster.held = frozenset({"n1"})
+    cluster.hear(unexplained(cluster.later(1), "7", "n0", "n1"))
+    assert searches(cluster.tick()) == []
+    cluster.later(DAY_S)
+    cluster.tick()
+    cluster.held = frozenset()
+    assert searches(cluster.tick()) == []
+    cluster.hear(unexplained(cluster.later(1), "8", "n0", "n1"))
+    refused = TestRefused(
+        at=cluster.later(1), test=only(cluster.tick(), Prove).id, reason="no suite"
+    )
+    assert cluster.hear(refused) == []
+    assert [searches(cluster.tick()) for _ in range(3)] == [[]] * 3
+
+
+def test_a_proposed_search_and_the_check_of_its_nodes_stay_beside_each_other():
+    """After a failed job both are proposed, and neither replaces the other."""
+    cluster = Cluster(policy=KeepingPolicy(locate=LocatePolicy(), tested_at_once=1.0))
+    cluster.look()
+    cluster.hear(noticed(cluster.later(1), JobEnded(nodes=("n0", "n1"), job="7", failed=True)))
+    cluster.hear(unexplained(cluster.now, "7", "n0", "n1"))
+    check, search = sorted(cluster.tick(), key=lambda test: test.proof)
+    assert (check.proof, search.proof) == (Proof.CHECK, Proof.TOGETHER)
+    action = LifeAction(id=1, at=0.0, command=search, stage=Stage.PROPOSED, changed_at=0.0)
+    assert Docket([action]).outdated_proposals(check) == []
+    assert cluster.keeper.reason_against_search(search, cluster.now) == ""
+    cluster.hear(noticed(cluster.later(1), JobAllocated(nodes=("n0",), job="9", duration_s=60)))
+    assert cluster.keeper.reason_against_search(search, cluster.now)
+    assert not is_moot(search, cluster.keeper.lives)
 
 
 def test_a_new_node_is_tested_before_it_is_trusted(cluster):

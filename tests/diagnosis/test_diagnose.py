@@ -22,6 +22,7 @@ from anubis.core.history.events import (
     JobAllocated,
     JobEnded,
     JobStalled,
+    JobUnexplained,
     SuspicionRaised,
 )
 from anubis.core.keep.keeper import Keeper
@@ -292,6 +293,12 @@ def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller
         assert made.past.headline == hangs
         (sentence,) = sentences([made])
         assert sentence == f"diagnosis: {made.past.headline} (try again)"
+    end = JobEnded(nodes=(), job="4711")
+    anubis.tell(anubis.Telling(event=end, at=NOW - SETTLED_S - 1), caller)
+    anubis.diagnose_due(keeping, caller)
+    with caller.history() as history:
+        (kept,) = resolve(history, None, caller).event_records.read_kind(JobUnexplained)
+    assert (kept.event.nodes, kept.event.reason) == (NODES, hangs)
 
 
 def test_a_policy_that_says_nothing_of_diagnosis_diagnoses_nothing(caller: Caller):

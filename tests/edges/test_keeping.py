@@ -39,6 +39,7 @@ from anubis.core.history.events import (
     JobAllocated,
     JobEnded,
     JobStalled,
+    JobUnexplained,
     MaintenanceEnded,
     MaintenancePlanned,
     NodeAdded,
@@ -50,11 +51,20 @@ from anubis.core.history.events import (
     SuspicionRaised,
 )
 from anubis.core.keep.breaker import Breaker
-from anubis.core.keep.commands import Cordon, LifeAction, Mode, Notify, Requeue, Stage, TryRepair
+from anubis.core.keep.commands import (
+    Cordon,
+    LifeAction,
+    Mode,
+    Notify,
+    Prove,
+    Requeue,
+    Stage,
+    TryRepair,
+)
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWindow
-from anubis.core.keep.keeping_policy import KeepingPolicy
-from anubis.core.keep.life import Owed, State
-from anubis.core.records import Judgement
+from anubis.core.keep.keeping_policy import KeepingPolicy, LocatePolicy
+from anubis.core.keep.life import Owed, Proof, State
+from anubis.core.records import CampaignKind, Judgement
 from anubis.lab.simulation.simulated_fleet import plants
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import run_campaign
@@ -94,7 +104,7 @@ from anubis.store.holds import LASTS_S
 from anubis.store.keeping import News
 from anubis.text.wording import moment
 from tests.core.watched import StandIn, healthy
-from tests.edges.desk import Desk
+from tests.edges.desk import FLOW, Desk
 from tests.patience import eventually
 
 ACT = {"cordon": Mode.ACT, "release": Mode.ACT, "test": Mode.ACT, "swap": Mode.ACT}
@@ -823,6 +833,34 @@ def test_a_command_that_is_stopped_with_its_keeper_is_reported_at_once(site, mon
     noted = [(a.stage, a.note) for a in listed if isinstance(a.command, TryRepair)]
     assert noted == [(Stage.FAILED, "it was stopped with the process that ran it")]
     assert states(site.keep(**policy))[site.bad] is State.OUT
+
+
+def is_search(action):
+    return isinstance(action.command, Prove) and action.command.proof is Proof.TOGETHER
+
+
+def test_the_nodes_of_a_job_with_unexplained_trouble_are_searched_once_and_the_bad_one_is_out(site):
+    site.mend()
+    site.tell(RepairDone(nodes=(site.bad,)))
+    site.keep(**ACT)
+    site.describe(slow_share=0.125)  # it goes bad again, without a report
+    meet = FLOW.replace('"flow"', '"meet"').replace('"scope": "node"', '"scope": "group"')
+    site.desk.program("meet.sh", meet)
+    together = {"benchmark": "meet", "parameters": {"pace": str(site.desk.pace)}, "groups": "parts"}
+    suite = site.desk.suite(site.desk.flow(), together, name="locate.yaml")
+    nodes = (site.bad, *[node for node in site.owner.nodes if node != site.bad][:3])
+    site.tell(JobUnexplained(nodes=nodes, job="7"))
+    policy = {**ACT, "test": Mode.PROPOSE, "locate": LocatePolicy(suite=suite)}
+    (proposed,) = [action for action in site.keep(**policy).actions if is_search(action)]
+    assert proposed.stage is Stage.PROPOSED
+    fleet = approve(site.keeping(**policy), [proposed.id], site.caller)
+    (done,) = [action for action in fleet.actions if is_search(action)]
+    with History.open(site.history) as history:
+        campaign = history.campaigns.get(done.campaign)
+    assert (done.stage, campaign.kind) == (Stage.DONE, CampaignKind.LOCATE)
+    assert {node.name for node in campaign.plan.nodes} == {*nodes}
+    assert states(fleet)[site.bad] is State.OUT
+    assert not any(map(is_search, site.keep(**policy).actions))
 
 
 def test_an_order_that_fails_is_reported_and_given_again(site):

@@ -58,6 +58,19 @@ class PastDiagnosis:
     nodes: tuple[str, ...] = ()
     headline: str = ""
 
+    @property
+    def is_explained(self) -> bool:
+        """Return whether it blames a node, or the job itself."""
+        return bool(self.nodes) or self.level == CureLevel.FAIL
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Return whether it found trouble and knows no culprit."""
+        is_trouble = self.level in (CureLevel.RETRY, CureLevel.REPLACE) or (
+            self.level == CureLevel.LEAVE and bool(self.code)
+        )
+        return is_trouble and not self.is_explained
+
 
 def _levels() -> dict[str, int]:
     return {

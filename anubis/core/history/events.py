@@ -38,6 +38,7 @@ class Debt(StrEnum):
     RESERVE = "reserve"  # a node must be proven before it is a spare
     WORK = "work"  # a job ended; the node serves until it is idle
     FAILURE = "failure"  # a job failed, maybe by its own fault; the node serves until it is idle
+    UNEXPLAINED = "unexplained"  # a job had trouble of which no culprit is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,19 @@ class JobEnded(KeptEvent):
     knows_nodes = True
     job: str
     failed: bool = False  # maybe by its own fault: its nodes are checked, not suspected
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobUnexplained(KeptEvent):
+    """The job is over. It had trouble, and no culprit is known: the fault may be at any of these
+    nodes, or between them."""
+
+    kind = "job-unexplained"
+    is_of_job = True
+    knows_nodes = True
+    job: str
+    source: str = "operator"
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,12 +336,12 @@ def reported_incidents(
 
 
 class UnknownJob(Exception):
-    """A job ended or stands still, and its nodes are unknown."""
+    """Something was reported of a job, and its nodes are unknown."""
 
 
 def jobs_in(events: Iterable[KeptEvent]) -> set[str]:
     """Jobs that these events are about."""
-    kinds = (JobAllocated, JobStalled, JobEnded)
+    kinds = (JobAllocated, JobStalled, JobEnded, JobUnexplained)
     return {event.job for event in events if isinstance(event, kinds) and event.job}
 
 
@@ -357,7 +371,7 @@ class Consequences:
                 self._begin_job(event, at)
             case JobEnded():
                 return self._end_job(event, at)
-            case JobStalled():
+            case JobStalled() | JobUnexplained():
                 return replace(event, nodes=self._nodes_of(event))
             case RepairBegun():
                 self.repairs += [self._begin_repair(node, at) for node in event.nodes]
@@ -381,7 +395,7 @@ class Consequences:
         self.jobs.append(self._known[job.id])
         return replace(event, nodes=nodes)
 
-    def _nodes_of(self, event: JobStalled | JobEnded) -> tuple[str, ...]:
+    def _nodes_of(self, event: JobStalled | JobEnded | JobUnexplained) -> tuple[str, ...]:
         job = self._known.get(event.job)
         nodes = event.nodes or (job.nodes if job else ())
         if not nodes:

@@ -250,8 +250,10 @@ def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
             return lives[node].repair is not None or lives[node].cause != code
         case Swap(node=node, spare=spare):
             return not (lives[node].awaits_spare and lives[spare].is_ready)
-        case Prove():
-            return not any(lives[node].owed for node in command.owed)
+        case Prove(proof=Proof.TOGETHER, owed=nodes):
+            return not any(lives[node].owes(Debt.UNEXPLAINED) for node in nodes)
+        case Prove(owed=nodes):
+            return not any(lives[node].owed_alone for node in nodes)
     return False
 
 
@@ -284,6 +286,8 @@ class Docket:
 def _is_kin(newer: LifeCommand, older: LifeCommand) -> bool:
     if isinstance(newer, Requeue) and isinstance(older, Requeue):
         return newer.job == older.job
+    if isinstance(newer, Prove) and isinstance(older, Prove):
+        return (newer.proof is Proof.TOGETHER) == (older.proof is Proof.TOGETHER)
     return newer.kind == older.kind or {newer.kind, older.kind} == {Cordon.kind, Release.kind}
 
 

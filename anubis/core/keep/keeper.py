@@ -26,6 +26,7 @@ from anubis.core.history.events import (
     EventRecord,
     JobAllocated,
     JobEnded,
+    JobUnexplained,
     NodeAdded,
     NodeRemoved,
     OperatorSaid,
@@ -71,6 +72,7 @@ from anubis.core.keep.suspicions import owed_for
 from anubis.core.records import Judgement, Remedy
 
 REPAIRS_S = 7 * DAY_S  # in which repairs of a node are counted
+SEARCHED_S = DAY_S  # after a job, for the fault behind its trouble
 NOT_PROVEN = "new, not yet proven"
 UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
 URGENCY = (
@@ -193,6 +195,9 @@ class Keeper:
                 life = life.end_job(job, at)
                 if self._policy.checks_after_jobs:
                     life = life.add_debt(Debt.FAILURE if failed else Debt.WORK, at)
+            case JobUnexplained(job=job):
+                if self._policy.locate and at > life.searched_at:
+                    life = life.add_debt(Debt.UNEXPLAINED, at, job)
             case SuspicionRaised() as suspicion:
                 return _suspect(life, event_record.id, at, suspicion, self._policy.unsettled_s)
             case RepairBegun():
@@ -262,6 +267,8 @@ class Keeper:
         elif life.node in event.proven:
             life = _drop_doubt(life)
         if life.trial and event.at - life.trial.at > self._policy.answered_s:
+            if job := life.trial.job:
+                life = life.end_search(job, event.at)
             life = replace(life, trial=None)
             life, commands = self._count_failed_try(life, event.at, UNANSWERED.reason)
         if life.repair and event.at - life.repair.at > self._policy.answered_s:
@@ -276,6 +283,10 @@ class Keeper:
             why = f"the node could not be tested within {days:g} days"
             life, ended = _give_up(life, too_old, why)
             commands += ended
+        if life.owes(Debt.UNEXPLAINED):
+            latest = event.at - SEARCHED_S
+            kept = (o for o in life.owed if o.debt is not Debt.UNEXPLAINED or o.at >= latest)
+            life = replace(life, owed=tuple(kept))
         return life, commands
 
     # --- results of tests ---------------------------------------------------------------
@@ -296,6 +307,8 @@ class Keeper:
 
     def _conclude(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         if life.trial and life.trial.id == event.test:
+            if job := life.trial.job:
+                life = life.end_search(job, event.at)
             life = replace(life, trial=None, refused=0)
         match verdict.judgement:
             case Judgement.DEFECTIVE if event.at >= life.judged_at:
@@ -383,9 +396,12 @@ class Keeper:
         return life, [Notify(subject=life.node, sentence=why), *ended]
 
     def _refuse(self, life: Life, event: TestRefused) -> Learnt:
+        job = life.trial.job if life.trial else ""
         life = replace(life, trial=None, tried_at=event.at)
         if event.are_nodes_busy:  # it begins once they are free, without a person
             return life, []
+        if job:
+            return life.end_search(job, event.at), []
         life = replace(life, refused=life.refused + 1)
         return life, [Notify(subject=life.node, sentence=event.reason)]
 
@@ -515,7 +531,8 @@ class Keeper:
         for scope in gone:
             del self.breakers[scope]
         commands = [*self._fill_reserve(event), *self._keep_new_out(event.at)]
-        return [*commands, *self._repairs(event.at), *self._tests(event.at)]
+        commands += [*self._repairs(event.at), *self._searches(event.at)]
+        return [*commands, *self._tests(event.at)]
 
     def _is_over(self, scope: str) -> bool:
         """Return whether the scope is gone: the breaker of a job ends with the job."""
@@ -543,24 +560,71 @@ class Keeper:
         groups: defaultdict[tuple[Proof, str], list[Life]] = defaultdict(list)
         for life in waiting[: max(0, places)]:
             groups[life.needs].append(life)
-        return [self._test(needs, lives, at) for needs, lives in groups.items()]
+        return [
+            self._test(needs, {life.node: life.owed_alone for life in lives}, self._policy.test, at)
+            for needs, lives in groups.items()
+        ]
 
-    def _test(self, needs: tuple[Proof, str], lives: Sequence[Life], at: float) -> Prove:
+    def _searches(self, at: float) -> Iterator[LifeCommand]:
+        """The search among the nodes of a job with unexplained trouble that may begin now; the job
+        that waits longest comes first."""
+        policy = self._policy.locate
+        if policy is None or self._searched_job():
+            return
+        groups: defaultdict[str, dict[str, tuple[Owed, ...]]] = defaultdict(dict)
+        for life in self.lives.values():
+            for owed in life.owed:
+                if owed.debt is Debt.UNEXPLAINED and _may_be_searched(life):
+                    groups[owed.about][life.node] = (owed,)
+        for job, group in sorted(groups.items(), key=_longest_wait):
+            lives = [self.lives[node] for node in sorted(group)]
+            is_new = any(at - life.searched_at >= policy.again_s for life in lives)
+            if 2 <= len(lives) <= policy.nodes and is_new and self._are_free(lives, at):
+                owed_by = {life.node: group[life.node] for life in lives}
+                yield self._test((Proof.TOGETHER, job), owed_by, policy.mode, at)
+                return
+
+    def _searched_job(self) -> str:
+        """The job among whose nodes a search runs; empty: none."""
+        trials = (life.trial for life in self.lives.values() if life.trial)
+        return next((trial.job for trial in trials if trial.job), "")
+
+    def _are_free(self, lives: Iterable[Life], at: float) -> bool:
+        return all(
+            life.is_idle and life.node not in self._unreachable and self._has_rested(life, at)
+            for life in lives
+        )
+
+    def reason_against_search(self, search: Prove, at: float) -> str:
+        """Return why a search that was proposed must not begin now; empty: it may."""
+        if job := self._searched_job():
+            return f"a search among the nodes of job {job} runs: one at a time"
+        lives = [self.lives[node] for node in search.owed]
+        if all(map(_may_be_searched, lives)) and self._are_free(lives, at):
+            return ""
+        return "not all of its nodes are free and in service"
+
+    def _test(
+        self,
+        needs: tuple[Proof, str],
+        owed: Mapping[str, tuple[Owed, ...]],
+        mode: Mode,
+        at: float,
+    ) -> Prove:
         proof, about = needs
-        id = f"{proof.value} {about} {lives[0].node}@{at:.0f}"
-        owed = {life.node: life.owed for life in lives}
-        test = Prove(mode=self._policy.test, id=id, proof=proof, about=about, owed=owed)
+        id = f"{proof.value} {about} {next(iter(owed))}@{at:.0f}"
+        test = Prove(mode=mode, id=id, proof=proof, about=about, owed=owed)
         if test.mode is Mode.ACT:
             self.begin(test, at)
         return test
 
     def begin(self, test: Prove, at: float) -> None:
         """Mark the test's nodes as under test until it is answered."""
+        job = test.about if test.proof is Proof.TOGETHER else ""
         for node in test.owed:
-            self._set(node, trial=OpenTest(id=test.id, at=at), tried_at=at)
+            self._set(node, trial=OpenTest(id=test.id, at=at, job=job), tried_at=at)
 
     def _may_be_tested(self, life: Life, at: float) -> bool:
-        rested = at - life.tried_at >= self._policy.pause_after(life.tried + life.refused)
         is_out_of_reach = life.node in self._unreachable
         is_free = (
             life.is_there
@@ -568,9 +632,12 @@ class Keeper:
             and not is_out_of_reach
             and not life.is_cordoned_by_others
         )
-        is_asked_for = bool(life.owed) and not life.is_in_repair and not life.incidents
-        is_to_be_tested = is_free and is_asked_for and rested and not life.awaits_repair
-        return is_to_be_tested and not self._is_repair_due(life, at)
+        is_asked_for = bool(life.owed_alone) and not life.is_in_repair and not life.incidents
+        is_due = is_asked_for and self._has_rested(life, at) and not life.awaits_repair
+        return is_free and is_due and not self._is_repair_due(life, at)
+
+    def _has_rested(self, life: Life, at: float) -> bool:
+        return at - life.tried_at >= self._policy.pause_after(life.tried + life.refused)
 
     # --- in and out of service -------------------------------------------------------------
 
@@ -859,7 +926,17 @@ def _leave_reserve(life: Life) -> Life:
 
 
 def _urgency(life: Life) -> int:
-    return min(URGENCY.index(owed.debt) for owed in life.owed)
+    return min(URGENCY.index(owed.debt) for owed in life.owed_alone)
+
+
+def _may_be_searched(life: Life) -> bool:
+    """Return whether a search needs the node: without a known fault, and ours to measure."""
+    return life.is_there and not life.must_be_out and not life.is_cordoned_by_others
+
+
+def _longest_wait(group: tuple[str, Mapping[str, tuple[Owed, ...]]]) -> tuple[float, str]:
+    job, owed_by = group
+    return min(owed.at for owed_here in owed_by.values() for owed in owed_here), job
 
 
 def _end_suspicion(id: str, node: str, outcome: Outcome, reason: str) -> EndSuspicion:

@@ -65,6 +65,27 @@ class PingTask(Rhythm):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LocatePolicy:
+    """The search for the fault behind the trouble of a job that nothing explained, among its nodes:
+    `anubis locate`, one at a time, within a day after the job."""
+
+    mode: Mode = Mode.PROPOSE
+    """Whether to run it (act), or to ask a person each time (propose)."""
+    nodes: int = 64
+    """The most nodes among which to search, without regard to `tested_at_once`."""
+    again_s: float = 7 * DAY_S
+    """The time within which the same nodes are not searched again."""
+    suite: str = "locate"
+    """The suite with programs for groups that fit your jobs."""
+
+    def __post_init__(self) -> None:
+        if self.nodes < 2:
+            raise ValueError(f"nodes is {self.nodes}, expected 2 or more")
+        if not self.again_s >= 0:
+            raise ValueError(f"again_s is {self.again_s:g}, expected seconds from 0")
+
+
+@dataclass(frozen=True, kw_only=True)
 class KeepingPolicy:
     """Every command is proposed only, until a site switches it on."""
 
@@ -135,6 +156,9 @@ class KeepingPolicy:
     diagnose: str = ""
     """The file under configs/diagnosis/ by which jobs that ended or make no progress are diagnosed.
     Without it, they are not."""
+    locate: LocatePolicy | None = None
+    """How to search among the nodes of a job whose trouble its diagnosis did not explain. Without
+    it, never."""
     notify: str = ""
     """The file under configs/notifiers/ with the receiver of the keeper's reports. Without it, none
     are sent."""

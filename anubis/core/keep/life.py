@@ -34,7 +34,7 @@ class State(StrEnum):
     RETIRED = "retired"
 
 
-AFTER_JOBS = (Debt.WORK, Debt.FAILURE)  # these are no sign of a defect
+AFTER_JOBS = (Debt.WORK, Debt.FAILURE, Debt.UNEXPLAINED)  # these are no sign of a defect
 
 
 class Proof(StrEnum):
@@ -44,13 +44,14 @@ class Proof(StrEnum):
     OF_CATEGORY = "of-category"  # no defect behind incidents of one category
     LIGHT = "light"  # the part of a check between two jobs that is worth its time
     CHECK = "check"  # all of that check
+    TOGETHER = "together"  # no fault at the nodes of one job, or between them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owed:
     debt: Debt
     at: float  # a test that began earlier does not pay it
-    about: str = ""  # category of the incident or suspicion, or another reason for the doubt
+    about: str = ""  # category of the incident or suspicion, the job, or a reason for the doubt
     id: str = ""  # of the suspicion
     mix: Mapping[str, float] = field(default_factory=dict, hash=False)  # empty: `about` alone
     confidence: float = 1.0  # the chance that there is a defect
@@ -63,12 +64,18 @@ class Owed:
                 return Proof.LIGHT, ""
             case Debt.FAILURE:
                 return Proof.CHECK, ""
+            case Debt.UNEXPLAINED:
+                return Proof.TOGETHER, self.about
             case Debt.INCIDENT | Debt.SUSPICION if not self.is_repeated:
                 return Proof.OF_CATEGORY, self.about
         return Proof.FULL, ""
 
     def is_paid(self, proof: Proof, about: str, began: float) -> bool:
-        is_enough = proof is Proof.FULL or self.needs in ((proof, about), (Proof.LIGHT, ""))
+        is_alone = self.debt is not Debt.UNEXPLAINED
+        is_enough = (is_alone and proof is Proof.FULL) or self.needs in (
+            (proof, about),
+            (Proof.LIGHT, ""),
+        )
         return is_enough and self.at < began
 
 
@@ -95,6 +102,7 @@ class OpenTest:
 
     id: str
     at: float
+    job: str = ""  # whose nodes are measured together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +150,7 @@ class Life:
     tried: int = 0  # tests in a row without a result
     refused: int = 0  # tests in a row that could not begin, though the node was free
     tried_at: float = -math.inf
+    searched_at: float = -math.inf  # with other nodes of a job, for a fault of some of them
     maintained: Window | None = None  # the maintenance that it is in
     kept_for: str = ""  # use that others reserve it for without a job
 
@@ -322,10 +331,21 @@ class Life:
         return bool(self.owed) and any(owed.debt is debt for owed in self.owed)
 
     @property
+    def owed_alone(self) -> tuple[Owed, ...]:
+        """Debts that the node pays without the other nodes of a job."""
+        return tuple(owed for owed in self.owed if owed.debt is not Debt.UNEXPLAINED)
+
+    def end_search(self, job: str, at: float) -> Self:
+        """Life after a search among the nodes of a job. What it did not find, it finds no better
+        if it is repeated."""
+        owed = tuple(o for o in self.owed if o.debt is not Debt.UNEXPLAINED or o.about != job)
+        return replace(self, owed=owed, searched_at=at)
+
+    @property
     def needs(self) -> tuple[Proof, str]:
-        """Proof and category of a single test for all debts. Several different debts need a full
-        proof."""
-        needs = {owed.needs for owed in self.owed} - {(Proof.LIGHT, "")}
+        """Proof and category of a single test for all debts that a node pays alone. Several
+        different debts need a full proof."""
+        needs = {owed.needs for owed in self.owed_alone} - {(Proof.LIGHT, "")}
         if len(needs) > 1:
             return Proof.FULL, ""
         return min(needs, default=(Proof.LIGHT, ""))

@@ -17,6 +17,7 @@ from anubis.core.keep.commands import (
     LifeCommand,
     Notify,
     OpenTicket,
+    Prove,
     Release,
     Requeue,
     Stage,
@@ -24,6 +25,7 @@ from anubis.core.keep.commands import (
     TryRepair,
     subjects,
 )
+from anubis.core.keep.life import Proof
 
 FIRST_PAUSE_S = 30.0  # a receiver that restarts is back by then
 LONGEST_PAUSE_S = HOUR_S  # a receiver that was down for a day is noticed soon after
@@ -40,7 +42,7 @@ class Topic(StrEnum):
     TICKET = "ticket"
     BREAKER = "breaker"
     SUSPECT = "suspect"  # a suspicion was raised, or has ended
-    DIAGNOSIS = "diagnosis"  # of a job
+    DIAGNOSIS = "diagnosis"  # of a job, or the search that follows it
     ATTENTION = "attention"  # a person is needed for a node
     STOPPED = "keeper-stopped"  # the keeper stopped, or its turns fail
 
@@ -83,6 +85,8 @@ def topic_of(command: LifeCommand) -> Topic | None:
             return Topic.REQUEUE
         case TryRepair():
             return Topic.REPAIR
+        case Prove(proof=Proof.TOGETHER):
+            return Topic.DIAGNOSIS
         case Swap():
             return Topic.SWAP
         case OpenTicket() | CloseTicket():
@@ -104,11 +108,12 @@ def message_of(action: LifeAction, sentence: str) -> KeeperMessage | None:
     )
     why = f": {action.note}" if step is MessageStep.FAILED and action.note else ""
     of_ticket = command.ticket if isinstance(command, OpenTicket | CloseTicket) else ""
+    of_job = command.about if isinstance(command, Prove) else ""
     return KeeperMessage(
         key=f"action {action.id} {step.value}",
         at=action.changed_at,
         topic=topic,
-        subject=of_ticket or subjects(command)[0],
+        subject=of_ticket or of_job or subjects(command)[0],
         sentence=f"{sentence}{why}",
         step=step,
         ends=isinstance(command, Release | CloseTicket | EndSuspicion),
