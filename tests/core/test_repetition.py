@@ -9,6 +9,13 @@ import pytest
 from fleets import spec
 
 from anubis.core.campaign.planning import plan
+from anubis.core.fabric import Part, RailNic
+from anubis.core.network.crossing import Flow
+from anubis.core.network.localization import Cause
+from anubis.core.network.pairing import PairTest
+from anubis.core.network.posterior import Observation
+from anubis.core.network.repetition import Repetition
+from anubis.core.network.traffic import Traffic
 from anubis.core.records import (
     Campaign,
     CampaignKind,
@@ -95,6 +102,63 @@ def test_pairs_slowed_by_other_jobs_in_some_turns_are_unknown(turns):
 def test_a_part_that_is_slow_in_each_turn_is_named():
     (part,) = blamed(scan(lambda cable, step: 0.6 if cable in LOADED else 1.0))
     assert {end.name for end in part.parts} | {end.other for end in part.parts} >= {"leaf-0-3"}
+
+
+UPLINKS = tuple(Part("link", "leaf-0-3", f"spine-0-{spine}") for spine in range(SPINES))
+
+
+def a_cause(pairs):
+    """One of the cables above leaf 3, for which these pairs speak."""
+    return Cause(
+        parts=UPLINKS,
+        chances=(1 / SPINES,) * SPINES,
+        way="both",
+        steady=True,
+        confidence=0.99,
+        shortfall=0.3,
+        bad=tuple(observed(pair, 0.3) for pair in pairs),
+        good=40,
+        flows=60,
+    )
+
+
+def observed(pair, shortfall, *, gone=False):
+    ends = (RailNic(node, TREE.rails[0]) for node in pair)
+    return Observation(Flow(*ends, turns=TURNS, gone=gone), shortfall)
+
+
+TURNS = (0, 1, 2)
+ACROSS = [(TREE.nodes[24 + k % 8], TREE.nodes[32 + k]) for k in range(16)]  # from leaf 3
+ELSEWHERE = [(a, b) for a in TREE.nodes[:24] for b in TREE.nodes[48:56]]
+
+
+def doubt(slow, *, once=(), gone=8, when=(0, 1), hidden=()):
+    """The doubt about a cause for which `slow` pairs speak each time, and some that measured
+    `once`; others across it were slow at first and then good. A larger cause explains those that
+    are `hidden`."""
+    came_good = ACROSS[len(slow) :][:gone]
+    turns = {PairTest(*pair): TURNS for pair in slow}
+    turns |= {PairTest(*pair): (2,) for pair in once}
+    turns |= {PairTest(*pair): when for pair in came_good}
+    turns |= {PairTest(*pair): (number % 2,) for number, pair in enumerate(ELSEWHERE)}
+    bad = [observed(pair, 0.3) for pair in (*slow, *once)]
+    good = [observed(pair, 0.0) for pair in ELSEWHERE]
+    went = [observed(pair, 0.3, gone=True) for pair in came_good]
+    traffic = Traffic(observations=(*bad, *good, *went), unmeasured=frozenset(), turns=turns)
+    larger = [a_cause(hidden)] if hidden else []
+    return Repetition(TREE, traffic).doubt(a_cause((*slow, *once)), larger)
+
+
+def test_pairs_that_are_slow_each_time_speak_for_a_cable_although_others_came_good():
+    """The paths are unknown, so most pairs that may cross it take another cable."""
+    assert doubt(ACROSS[:4], gone=2) is None
+    assert doubt(ACROSS[:4], gone=8) is None
+    assert doubt(ACROSS[:4], gone=8, when=(1, 2))  # so many are slow although they run alone
+
+
+def test_pairs_of_a_larger_cause_do_not_show_that_a_second_one_was_there_each_time():
+    assert doubt(ACROSS[:4], once=ACROSS[4:6], gone=0) is None
+    assert doubt(ACROSS[:4], once=ACROSS[4:6], gone=0, hidden=ACROSS[:4])
 
 
 def test_cables_that_other_jobs_load_by_chance_blame_nothing():

@@ -50,7 +50,9 @@ def judge_by_both_times(
 
     A unit is in doubt if it was bad one time and good the other, if chance explains that it was bad
     twice, or if the healthy nodes measured beside it fell short the second time too. A pair that is
-    good undisturbed is excused, and judged by that time, if it may have shared a cable before.
+    good undisturbed is excused, and judged by that time, if it may have shared a cable before. One
+    on a known fabric that is bad each time stays bad: the parts that it crosses are judged by all
+    pairs and times (`core/network/repetition.py`).
     """
     excused = np.zeros(len(alike), dtype=bool)
     again = np.flatnonzero(np.diff(alike.firsts) > planned_runs)
@@ -74,8 +76,8 @@ def judge_by_both_times(
     for i, at_first, at_second, as_bad_once in zip(
         again.tolist(), first, second, equal_chances.tolist(), strict=True
     ):
+        pair = alike.participants[i], alike.devices[i]
         if 1 - at_first > LEAST_LOST and at_second > criterion.alpha:
-            pair = alike.participants[i], alike.devices[i]
             excused[i] = shared is not None and shared.are_possible(*pair)
         if excused[i]:
             similarity[i] = at_second
@@ -86,7 +88,7 @@ def judge_by_both_times(
         elif upset.size and upset.size == controls.sum():
             beside = ", ".join(alike.participants[upset[0]])
             doubts[i] = f"when it was measured again, {beside} fell short too"
-        elif as_bad_once > 0:
+        elif as_bad_once > 0 and not (shared and shared.rails.pair_test(*pair)):
             doubts[i] = (
                 "bad twice, which may be chance: "
                 f"{as_bad_once} of {len(alike)} were as bad once and then good"

@@ -59,15 +59,20 @@ class FaultPrior:
     hints: Mapping[Part, float] = field(default_factory=dict)  # factors on the prior odds of parts
 
 
-def odds(shortfall: Shares, model: FaultPrior, shared: Shares | float = 0.0) -> Shares:
+def odds(
+    shortfall: Shares,
+    model: FaultPrior,
+    shared: Shares | float = 0.0,
+    repeats: Numbers | int = 0,
+) -> Shares:
     """The factor by which each shortfall is more likely for a flow that was hit than for one that
     was not.
 
     The shortfall of a flow that was not hit is noise or, with the chance of a false alarm or of
-    having `shared` a cable with others, uniform between the limit and 1. That of a flow that was
-    hit is uniform with the chance of detection, else noise. Without noise this gives detection /
-    false alarm for bad flows. A good flow never speaks for a cause, and an unknown one (NaN) speaks
-    neither for nor against.
+    having `shared` a cable with others, uniform between the limit and 1. A flow that fell short in
+    `repeats` as well is less often a false alarm. That of a flow that was hit is uniform with the
+    chance of detection, else noise. Without noise this gives detection / false alarm for bad flows.
+    A good flow never speaks for a cause, and an unknown one (NaN) speaks neither for nor against.
     """
     from scipy.special import ndtr
 
@@ -81,7 +86,7 @@ def odds(shortfall: Shares, model: FaultPrior, shared: Shares | float = 0.0) -> 
         slow = (ndtr((x - model.limit) / spread) - ndtr((x - 1) / spread)) / (1 - model.limit)
         noise = np.exp(-0.5 * (x / spread) ** 2) / (spread * np.sqrt(2 * np.pi))
     hit = model.detection * slow + (1 - model.detection) * noise
-    false_alarm = model.false_alarm + np.broadcast_to(shared, x.shape)
+    false_alarm = model.false_alarm * SEEN_AGAIN**repeats + np.broadcast_to(shared, x.shape)
     missed = false_alarm * slow + (1 - false_alarm) * noise
     ratio = np.divide(hit, missed, out=model.detection / false_alarm, where=missed > 0)
     return np.asarray(np.where(unknown, 1.0, np.where(bad, ratio, np.minimum(ratio, 1.0))))
@@ -97,6 +102,7 @@ KEPT = 1e-3  # a column with lower odds against chance is in no probable set
 MOST_COLUMNS = 14  # of a case that is solved by computing every set
 MOST_CELLS = 4_000_000  # sets x observations, or sets x observations x columns
 WIDEST, MOST_KEPT = 128, 4096  # sets of each size to extend, and to compute
+SEEN_AGAIN = 0.05  # chance that a false alarm, if it came from other jobs, is seen again
 NEGLIGIBLE = 14.0  # sets less probable than the best by exp of this are dropped
 LEFT_OUT = 0.1  # upper bound of the chance of a cause that unnamed parts may have
 
@@ -362,7 +368,8 @@ class Problem:
         self.parts, self.shortfall, self.model = parts, shortfall, model
         shared = parts.chances_of_sharing(flows, (shortfall > LEAST_LOST) & excuses)
         shared = shared + np.array([flow.excused for flow in flows], dtype=np.float64)
-        self.odds = odds(shortfall, model, shared)
+        repeats = np.array([max(0, len(flow.turns) - 1) for flow in flows], dtype=np.int64)
+        self.odds = odds(shortfall, model, shared, repeats)
         crossed, classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
         crossed = self._drop_gone(crossed, classes, flows)
         fitful = (

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from anubis.core.fabric import Fabric, Part, RailNics
 from anubis.core.network.crossing import Flow, may_cross
@@ -20,6 +21,7 @@ from anubis.core.network.traffic import LIMIT, Traffic
 
 MOST_AT_LEAF = 4  # pairs to repeat in one turn, of those that meet one leaf on a rail
 BY_CHANCE = 0.002  # a part is blamed only if chance would be seen again less often than this
+MOST_BESIDE = 4  # pairs that came good, for each that did not, across a part that is blamed
 USUAL, WEIGHT = 0.05, 1.0  # share of pairs that are slow now and then, before any was measured
 
 FlowShortfalls = Mapping[RailNics, float]
@@ -56,12 +58,12 @@ class Repetition:
         """Yield bad pairs that chance may have slowed each time, and that no proven fault explains,
         the worst first; at each leaf a few, so that a slow leaf does not repeat all of its pairs.
         """
-        chance = self._chance(self.gone)
         met: Counter[str] = Counter()
         for pair_test in sorted(self.bad, key=lambda pair_test: (-self.bad[pair_test], pair_test)):
             repeats = len(self.turns[pair_test]) - 1
             leaves = {nic.switch for nics in joined_nics(self.fabric, pair_test) for nic in nics}
-            doubtful = chance**repeats >= BY_CHANCE and not self._may_cross(pair_test, proven)
+            by_chance = MOST_BESIDE * self._chance_of_each(repeats)
+            doubtful = by_chance >= BY_CHANCE and not self._may_cross(pair_test, proven)
             if doubtful and all(met[leaf] < MOST_AT_LEAF for leaf in leaves):
                 met.update(leaves)
                 yield pair_test
@@ -78,18 +80,21 @@ class Repetition:
             return None
         flows = [observation.flow for observation in cause.bad]
         first = min((flow.turns[0] for flow in flows if flow.turns), default=0)
-        bad = {_nodes(flow) for flow in flows if not flow.gone}
         is_end = all(part.kind in ("node", "nic") for part in cause.parts)
+        hidden = set() if is_end else set(chain.from_iterable(map(_bad_flows, larger)))
+        if hidden.issuperset(flows):
+            reason = "a larger fault hides whether it was there both times"
+            return CauseDoubt(code="NOT-REPEATED", reason=reason)
+        bad = {_nodes(flow) for flow in flows if not flow.gone and flow not in hidden}
+        hiding = {_nodes(flow) for flow in hidden} - bad
         later = [
             pair_test
             for pair_test, turns in self.turns.items()
             if turns[-1] > first
             and (is_end or is_repeated(turns))
+            and frozenset(pair_test.pair) not in hiding
             and self._may_cross(pair_test, cause.parts)
         ]
-        if not is_end and all(any(flow in of for of in map(_bad_flows, larger)) for flow in flows):
-            reason = "a larger fault hides whether it was there both times"
-            return CauseDoubt(code="NOT-REPEATED", reason=reason)
         if not later:
             return CauseDoubt(code="NOT-REPEATED", reason="no pair across it was measured again")
         again = [pair_test for pair_test in later if frozenset(pair_test.pair) in bad]
@@ -97,14 +102,41 @@ class Repetition:
             elsewhere = [pair_test for pair_test in self.gone if pair_test not in later]
             chance = _chance_of(len(again), len(later), self._chance(elsewhere))
         else:
-            times = max((len(self.turns[pair_test]) - 1 for pair_test in again), default=0)
-            chance = self._chance(self.gone) ** times if 2 * len(again) >= len(later) else 1.0
+            chance = self._chance_of_a_cable(again, len(later))
         if chance < BY_CHANCE:
             return None
         seen = (
             f"{len(again)} of {len(later)} pairs across it fell short" if again else "it was gone"
         )
         return CauseDoubt(code="CAME-AND-WENT", reason=f"when measured again, {seen}")
+
+    def _chance_of_a_cable(self, again: Sequence[PairTest], tests: int) -> float:
+        """The chance that so many pairs were slow each time because other jobs load the same cable
+        each time. If one cable slows so many, the pairs cross as many cables as that number goes
+        into theirs."""
+        repeats = sorted(len(self.turns[pair_test]) - 1 for pair_test in again)
+        return min(
+            (
+                tests / (len(repeats) - place) * self._chance_of_each(times)
+                for place, times in enumerate(repeats)
+            ),
+            default=1.0,
+        )
+
+    def _chance_of_each(self, times: int) -> float:
+        """The chance of a pair to be slow in each of so many undisturbed tests, for reasons that
+        come and go: by the share of all pairs, some of which disturbed each other, or by those that
+        were measured undisturbed, whichever is less. These are few, so their share is uncertain."""
+        bad, good = 0.5, 0.5
+        for pair_test, turns in self.turns.items():
+            if pair_test not in self.bad:
+                undisturbed = sum(turn > 0 for turn in turns)
+                was_bad = max(0, undisturbed - 1) if pair_test in self.gone else 0
+                bad, good = bad + was_bad, good + undisturbed - was_bad
+        of_undisturbed = 1.0
+        for number in range(times):
+            of_undisturbed *= (bad + number) / (bad + good + number)
+        return min(self._chance(self.gone) ** times, of_undisturbed)
 
     def _chance(self, gone: Iterable[PairTest]) -> float:
         """The chance of a pair to be slow on a rail, for reasons that come and go."""
