@@ -203,6 +203,19 @@ class Fabric:
     def switch_number(self) -> dict[str, int]:
         return {switch.id: number for number, switch in enumerate(self.switches)}
 
+    def nodes_below(self, switch: str) -> frozenset[str]:
+        """The nodes whose way to the rest of the fabric may lead over this switch."""
+        below, waiting = {switch}, [switch]
+        while waiting:
+            upper = waiting.pop()
+            for link in self.links_of[upper]:
+                lower = link.a if link.b == upper else link.b
+                if self.is_uplink(link) and self.upper(link) == upper and lower not in below:
+                    below.add(lower)
+                    waiting.append(lower)
+        nics = (nic for leaf in below for nic in self.nics_on.get(leaf, ()))
+        return frozenset(nic.node for nic in nics if nic.node)
+
     def name(self, switch: str) -> str:
         return self.switches[self.switch_number[switch]].name
 

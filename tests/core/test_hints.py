@@ -155,6 +155,33 @@ def test_a_slow_link_that_pauses_and_errs_not_is_never_called_defective(place):
     assert [verdict.judgement.value for verdict in verdicts] == ["unknown", "defective"]
 
 
+def test_a_slow_link_is_defective_only_if_nodes_that_took_no_part_cannot_have_loaded_it():
+    network = SimulatedNetwork(
+        fabric=TREE, faults=(Fault(kind="", part=LINK, loss=0.5),), noise=0.01
+    )
+    rows = tuple(observe(TREE, fully_scanned(network, TREE)))
+    traffic = Traffic(observations=rows, unmeasured=frozenset())
+    below = {nic.node for nic in TREE.nics_on[LINK.name]}
+    other = next(node for node in TREE.nodes if node not in below)
+    one = min(below)
+    erring = Counters(counts=(counted("11"),), is_whole=True)
+    risen = [
+        counted(cable.port_a, counter, 0, switch=link.a)
+        for link in TREE.links
+        for cable in link.cables
+        for counter in ("rx_prio3_pause", "symbol_error")
+    ]
+    still = Counters(counts=tuple(risen), over_s=60.0)
+
+    def code(absent, counters=Counters(counts=())):  # noqa: B008
+        idle = set(TREE.nodes) - absent
+        return part_verdicts(TREE, traffic, counters, idle)[0].code
+
+    assert code(set()) == code({other}) == "NETWORK.LINK"
+    assert code({one}) == "LOAD-NOT-EXCLUDED"
+    assert code({one}, erring) == code({one}, still) == "NETWORK.LINK"
+
+
 def test_counters_name_no_part_if_no_flow_is_bad():
     rows = [
         Observation(flow, 0.0)

@@ -42,7 +42,8 @@ class Crossed:
             list(filter(plan.crosses, batch_verdicts)),
             turns_of_pair_tests(plan, executions),
         )
-        return cls(plan, fabric, traffic, part_verdicts(fabric, traffic, plan.counters))
+        idle = {node.name for node in plan.nodes}
+        return cls(plan, fabric, traffic, part_verdicts(fabric, traffic, plan.counters, idle))
 
     @cached_property
     def _searched_workloads(self) -> frozenset[tuple[str, str]]:

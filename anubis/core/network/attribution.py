@@ -17,9 +17,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 
 from anubis.core.fabric import Fabric, Part, RailNic, natural_key
 from anubis.core.network.crossing import Flow, may_cross, nic_part
-from anubis.core.network.hints import add_hints, congested_links
+from anubis.core.network.hints import add_hints, congested_links, parts_of_known_load
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import (
+    DEAD,
     NOTHING,
     Cause,
     describe,
@@ -56,6 +57,7 @@ CAUSES = {  # what is wrong with a node, by the code of the part that is blamed
     "WIRING.MISSING": "a NIC is missing",
     "WIRING.SLOW": "a link runs slower than those like it",
 }
+HOW_TO_EXCLUDE = "test again while they are idle, or with --counters and --over"
 MAYBE = "a NIC or its cable may be at fault"
 ROUTES_ASIDE = (
     "the forwarding tables were left aside: paths taken by chance explain these flows better "
@@ -64,19 +66,24 @@ ROUTES_ASIDE = (
 
 
 def part_verdicts(
-    fabric: Fabric, traffic: Traffic, counters: Counters = NOTHING_COUNTED
+    fabric: Fabric,
+    traffic: Traffic,
+    counters: Counters = NOTHING_COUNTED,
+    idle: Collection[str] | None = None,
 ) -> tuple[PartVerdict, ...]:
     """The causes of all shortfalls, the surest first, with the counters of their ports; then bad
-    flows without a cause."""
+    flows without a cause. All nodes but the `idle` ones may have other work."""
     inspection = Inspection(fabric=fabric, counters=counters)
     located = locate(fabric, traffic.observations, add_hints(traffic.model, fabric, counters))
     routed = any(observation.flow.via for observation in traffic.observations)
     doubts = () if located.by_routes or not routed else (ROUTES_ASIDE,)
     repetition, congested = Repetition(fabric, traffic), congested_links(fabric, counters)
+    known_load = parts_of_known_load(fabric, counters)
     causes = []
     for place, cause in enumerate(located.causes):
         doubt = repetition.doubt(cause, located.causes[:place])
         doubt = doubt or _congestion(cause, congested, counters)
+        doubt = doubt or _load_of_others(fabric, cause, known_load, idle)
         doubt = doubt or _slow_ends(fabric, cause, traffic)
         doubt = doubt or _slow_leaf(fabric, cause, traffic)
         causes.append(_part_verdict(inspection, cause, traffic, doubt, doubts))
@@ -90,6 +97,34 @@ def _congestion(cause: Cause, congested: Set[Part], counters: Counters) -> Cause
         return None
     reason = f"its ports paused, marked or dropped packets in {counters.over_s:g} s and count no"
     return CauseDoubt(code="CONGESTED", reason=f"{reason} error: traffic of others explains it too")
+
+
+def _load_of_others(
+    fabric: Fabric, cause: Cause, known_load: Set[Part], idle: Collection[str] | None
+) -> CauseDoubt | None:
+    """The doubt about links that nodes with other work may have loaded all the time: a cable that
+    is shared is as slow in each repeat as a bad one."""
+    between = all(part.kind in ("link", "uplinks") for part in cause.parts)
+    if idle is None or not between or cause.shortfall >= DEAD or known_load & {cause.parts[0]}:
+        return None
+    users = frozenset[str]().union(*map(fabric.nodes_below, _lower_ends(fabric, cause.parts)))
+    others = users.difference(idle)
+    if not others:
+        return None
+    named = ", ".join(sorted(others, key=natural_key)[:SHOWN])
+    more = f" and {len(others) - SHOWN:,} more" if len(others) > SHOWN else ""
+    reason = f"or the traffic of nodes outside of this test: {named}{more}; {HOW_TO_EXCLUDE}"
+    return CauseDoubt(code="LOAD-NOT-EXCLUDED", reason=reason)
+
+
+def _lower_ends(fabric: Fabric, parts: Iterable[Part]) -> set[str]:
+    """The ends of links that are nearer to the nodes; both ends between switches of one tier."""
+    ends = {part.name for part in parts if part.kind == "uplinks"}
+    for part in parts:
+        if part.kind == "link":
+            link = fabric.link(part.name, part.other)
+            ends |= {link.a, link.b} - ({fabric.upper(link)} if fabric.is_uplink(link) else set())
+    return ends
 
 
 def _slow_ends(fabric: Fabric, cause: Cause, traffic: Traffic) -> CauseDoubt | None:

@@ -77,6 +77,15 @@ def congested_links(fabric: Fabric, counters: Counters) -> frozenset[Part]:
     )
 
 
+def parts_of_known_load(fabric: Fabric, counters: Counters) -> frozenset[Part]:
+    """The parts that traffic of others would show in: the rise of their counters is known. And
+    those that count errors, which traffic does not explain."""
+    values, judged = _values(fabric, counters)
+    erring = _factors(values, "errors") if values else {}
+    risen = judged if counters.over_s is not None else set()
+    return frozenset({*risen, *(part for part, factor in erring.items() if factor > 1)})
+
+
 def _values(fabric: Fabric, counters: Counters) -> tuple[dict[Part, dict[str, int]], set[Part]]:
     """Return the counts of each part, the larger of its ends; and the parts of which all errors are
     known."""
