@@ -107,8 +107,8 @@ def test_a_part_that_is_slow_in_each_turn_is_named():
 UPLINKS = tuple(Part("link", "leaf-0-3", f"spine-0-{spine}") for spine in range(SPINES))
 
 
-def a_cause(pairs):
-    """One of the cables above leaf 3, for which these pairs speak."""
+def uplink_cause(pairs):
+    """Return one of the cables above leaf 3 as a cause, for which these pairs speak."""
     return Cause(
         parts=UPLINKS,
         chances=(1 / SPINES,) * SPINES,
@@ -145,8 +145,8 @@ def doubt(slow, *, once=(), gone=8, when=(0, 1), hidden=()):
     good = [observed(pair, 0.0) for pair in ELSEWHERE]
     went = [observed(pair, 0.3, gone=True) for pair in came_good]
     traffic = Traffic(observations=(*bad, *good, *went), unmeasured=frozenset(), turns=turns)
-    larger = [a_cause(hidden)] if hidden else []
-    return Repetition(TREE, traffic).doubt(a_cause((*slow, *once)), larger)
+    larger = [uplink_cause(hidden)] if hidden else []
+    return Repetition(TREE, traffic).doubt(uplink_cause((*slow, *once)), larger)
 
 
 def test_pairs_that_are_slow_each_time_speak_for_a_cable_although_others_came_good():

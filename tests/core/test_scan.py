@@ -419,7 +419,10 @@ def test_earlier_criteria_judge_a_network_that_is_slow_everywhere_and_no_leaf_is
     slow = [Fault(kind="", part=Part("switch", leaf)) for leaf in TWO_TIERS.leaves]
     assert not scanned(TWO_TIERS, slow).assessment.named(Judgement.DEFECTIVE)
     view = scanned(TWO_TIERS, slow, criteria=good.criteria)
-    assert {part.code for part in view.assessment.parts} == {"NO-CONTRAST"}  # no leaf is worse
+    (whole,) = view.assessment.parts  # one sentence: no leaf is worse
+    assert (whole.code, len(whole.evidence)) == ("NO-CONTRAST", len(TWO_TIERS.leaves))
+    assert whole.reason.startswith(f"all {len(TWO_TIERS.leaves)} leaves: ")
+    assert "below the criteria, by 30% at the median" in whole.reason
     assert view.assessment.judgement is Judgement.UNKNOWN
     assert not view.assessment.named(Judgement.HEALTHY)
 

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
+
+import numpy as np
 
 from anubis.core.fabric import Fabric, Part, RailNic, natural_key
 from anubis.core.network.crossing import Flow, may_cross, nic_part
@@ -44,6 +47,7 @@ from anubis.core.records import (
 )
 
 NOTHING_COUNTED = Counters()
+NO_CONTRAST = "NO-CONTRAST"
 SURE = 0.9  # the least confidence in a cause that is called defective
 MOST_OR = 2  # alternative switches of a path that are named
 EXCUSED = 0.25  # share of the bad flows of a cause that rivals leave unexplained
@@ -57,6 +61,9 @@ CAUSES = {  # what is wrong with a node, by the code of the part that is blamed
     "WIRING.MISSING": "a NIC is missing",
     "WIRING.SLOW": "a link runs slower than those like it",
 }
+WHAT_ALL_SHARE = (
+    "the criteria are of another cluster (learn new ones), or these leaves share what slows them"
+)
 HOW_TO_EXCLUDE = "test again while they are idle, or with --counters and --over"
 MAYBE = "a NIC or its cable may be at fault"
 ROUTES_ASIDE = (
@@ -87,6 +94,7 @@ def part_verdicts(
         doubt = doubt or _slow_ends(fabric, cause, traffic)
         doubt = doubt or _slow_leaf(fabric, cause, traffic)
         causes.append(_part_verdict(inspection, cause, traffic, doubt, doubts))
+    causes = _merge_without_contrast(fabric, located.causes, causes, traffic)
     silent = (_silent_rail(fabric, rail, nodes) for rail, nodes in sorted(traffic.silent.items()))
     return (*causes, *silent, *unexplained_parts(fabric, located, traffic.strays))
 
@@ -108,11 +116,11 @@ def _load_of_others(
     if idle is None or not between or cause.shortfall >= DEAD or known_load & {cause.parts[0]}:
         return None
     users = frozenset[str]().union(*map(fabric.nodes_below, _lower_ends(fabric, cause.parts)))
-    others = users.difference(idle)
-    if not others:
+    busy = users.difference(idle)
+    if not busy:
         return None
-    named = ", ".join(sorted(others, key=natural_key)[:SHOWN])
-    more = f" and {len(others) - SHOWN:,} more" if len(others) > SHOWN else ""
+    named = ", ".join(sorted(busy, key=natural_key)[:SHOWN])
+    more = f" and {len(busy) - SHOWN:,} more" if len(busy) > SHOWN else ""
     reason = f"or the traffic of nodes outside of this test: {named}{more}; {HOW_TO_EXCLUDE}"
     return CauseDoubt(code="LOAD-NOT-EXCLUDED", reason=reason)
 
@@ -222,7 +230,7 @@ def _reason(fabric: Fabric, cause: Cause, code: str, doubt: CauseDoubt | None) -
     if code == "NOT-MEASURED":
         parts = ", ".join(describe(fabric, part) for part in cause.parts[:SHOWN])
         return f"{parts}: none of {len(cause.bad)} flows across it could be measured"
-    if code == "NO-CONTRAST":
+    if code == NO_CONTRAST:
         return f"{summary}; no good pair at this distance avoids it: nothing to compare it with"
     if doubt and code == doubt.code:
         return f"{summary}; {doubt.reason}"
@@ -238,7 +246,7 @@ def _judge(
     if all(observation.flow in traffic.unmeasured for observation in cause.bad):
         return Judgement.UNKNOWN, "NOT-MEASURED"
     if not _has_contrast(fabric, cause, traffic):
-        return Judgement.UNKNOWN, "NO-CONTRAST"
+        return Judgement.UNKNOWN, NO_CONTRAST
     nodes = any(part.kind in ("node", "nic") for part in cause.parts)
     if cause.confidence < SURE or (nodes and len(cause.parts) > 1):
         return Judgement.UNKNOWN, "CANNOT-TELL-APART"
@@ -255,6 +263,42 @@ def _has_contrast(fabric: Fabric, cause: Cause, traffic: Traffic) -> bool:
         _is_good(seen) and hops_of(fabric, seen.flow) in distances for seen in traffic.observations
     )
     return cause.good < good
+
+
+def _merge_without_contrast(
+    fabric: Fabric, causes: Sequence[Cause], verdicts: Sequence[PartVerdict], traffic: Traffic
+) -> list[PartVerdict]:
+    """The verdicts on causes; several that have no good pair beside them are one: all that was
+    measured at their distance is slow."""
+    alike = [verdict for verdict in verdicts if verdict.code == NO_CONTRAST]
+    if len(alike) < 2:
+        return list(verdicts)
+    bad = (cause.bad for cause, of in zip(causes, verdicts, strict=True) if of.code == NO_CONTRAST)
+    lengths = {hops_of(fabric, seen.flow) for seen in chain.from_iterable(bad)}
+    measured = [
+        seen
+        for seen in traffic.observations
+        if not seen.flow.gone and hops_of(fabric, seen.flow) in lengths
+    ]
+    slow = [seen for seen in measured if not _is_good(seen)]
+    leaves, slow_leaves = (
+        len({leaf for seen in flows for leaf in _leaves(fabric, seen)})
+        for flows in (measured, slow)
+    )
+    share = "all" if leaves == slow_leaves else f"{slow_leaves} of"
+    loss = float(np.median([seen.shortfall for seen in slow]))
+    hops = " or ".join(str(length) for length in sorted(filter(None, lengths)))
+    subject = f"{share} {leaves} leaves"
+    merged = PartVerdict(
+        parts=tuple(dict.fromkeys(part for verdict in alike for part in verdict.parts)),
+        subject=subject,
+        judgement=Judgement.UNKNOWN,
+        code=NO_CONTRAST,
+        reason=f"{subject}: {len(slow):,} of {len(measured):,} flows of {hops} hops are below the "
+        f"criteria, by {loss:.0%} at the median; {WHAT_ALL_SHARE}",
+        evidence=tuple(verdict.reason for verdict in alike),
+    )
+    return [merged, *(verdict for verdict in verdicts if verdict.code != NO_CONTRAST)]
 
 
 def _inspect(inspection: Inspection, cause: Cause) -> list[str]:
