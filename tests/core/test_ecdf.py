@@ -21,6 +21,7 @@ FEW = (0, ecdf.FEW)  # with 0 the smallest fleet is compared by compiled loops
 ways = st.sampled_from(
     [
         {"FEW": 0, "PAIRWISE": 0},  # no two are compared by themselves
+        {"FEW": 0, "PAIRWISE": 0, "FEW_LEVELS": 0},  # in a tree
         {"FEW": 0, "PAIRWISE": ecdf.PAIRWISE},
         {"FEW": ecdf.FEW, "PAIRWISE": ecdf.PAIRWISE},
     ]
@@ -111,9 +112,11 @@ def test_sums_of_the_distances_to_some_count_only_these(fleet, tail, way, data):
 @pytest.mark.long
 @pytest.mark.parametrize("lengths", [(8,), (1,), (5, 7, 8), range(1, 90), (512,), range(300, 3000)])
 @pytest.mark.parametrize("pairwise", [0, 1])
+@pytest.mark.parametrize("few_levels", [0, ecdf.FEW_LEVELS])
 def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(
-    monkeypatch, lengths, pairwise
+    monkeypatch, lengths, pairwise, few_levels
 ):
+    monkeypatch.setattr(ecdf, "FEW_LEVELS", few_levels)
     monkeypatch.setattr(ecdf, "PAIRWISE", pairwise)
     rng = np.random.default_rng(7)
     fleet = [

@@ -530,23 +530,33 @@ def usual_units(balance: Samples, votes: Ints, least: float = 0.0) -> Ints:
 
     n = balance.size
     middle = float(np.median(balance[votes]))
-    order = np.argsort(np.abs(balance - middle), kind="stable")
+    order = _order(np.abs(balance - middle))
     voices = np.cumsum(np.bincount(votes, minlength=n)[order])
     nearest = max(3, int(np.searchsorted(2 * voices, votes.size, side="right")) + 1)
     inside = np.arange(nearest, n)  # the number of units nearer than the examined one
     if inside.size == 0:
         return np.arange(n)
     x = balance[order] - middle
-    mean = np.cumsum(x)[inside - 1] / inside
-    square = np.cumsum(x**2)[inside - 1] - inside * mean**2
+    mean = np.cumsum(x)[nearest - 1 : -1] / inside
+    square = np.cumsum(x**2)[nearest - 1 : -1] - inside * mean**2
     spread = np.sqrt(np.maximum(least**2, square / (inside - 1)) * (1 + 1 / inside))
     deviation, likely = (
-        np.abs(x[inside] - mean) - 1e-9,
+        np.abs(x[nearest:] - mean) - 1e-9,
         1 - ODD_FLEETS / 2 / n,
     )
-    far = np.flatnonzero(deviation > ndtri(likely) * spread)  # Student's t is never nearer
-    odd = far[deviation[far] > stdtrit(inside[far] - 1, likely) * spread[far]]
-    return np.sort(order[: inside[odd[0]]]) if odd.size else np.arange(n)
+    for far in np.flatnonzero(deviation > ndtri(likely) * spread):  # Student's t is never nearer
+        if deviation[far] > stdtrit(inside[far] - 1.0, likely) * spread[far]:
+            return np.sort(order[: inside[far]])
+    return np.arange(n)
+
+
+def _order(distances: Samples) -> Ints:
+    """The order of distances from a median, of equal ones as they are. A plain sort is four times
+    as fast, and few are equal but the first two: the median is often halfway between these."""
+    order = np.argsort(distances)
+    ordered = distances[order]
+    plain = (ordered[2:] > ordered[1:-1]).all()
+    return order if plain else np.argsort(distances, kind="stable")
 
 
 def has_two_levels(scatter: Samples) -> bool:

@@ -57,18 +57,32 @@ def typical_losses(values, starts, reference, out):  # type: ignore[no-untyped-d
 
 
 @numba.njit(cache=True)
-def _add_pairs(low, high, values, starts, tail, counted, sums):  # type: ignore[no-untyped-def]
+def _cost(a, b, tail):  # type: ignore[no-untyped-def]
+    return abs(a - b) / max(a, b, tail, 1e-300)
+
+
+@numba.njit(cache=True)
+def _add_pairs(owner, x, low, high, values, starts, ladder, tail, counted, sums):  # type: ignore[no-untyped-def]
+    """Add d(A, B) for each two of [low, high): the integral by parts, so that each climb changes
+    it by x times what the pair pays less from there on."""
+    rungs, first_rung, _, mass, _ = ladder
+    reached = np.zeros(high - low)  # F of each sample at x
+    step = np.zeros(high - low, dtype=np.int64)
+    apart = np.zeros((high - low, high - low))
+    for p in range(x.size):
+        s = owner[p] - low
+        old, new = reached[s], mass[0, rungs[first_rung[owner[p]] + step[s]], 1]
+        for t in range(high - low):
+            b = reached[t]
+            apart[s, t] += x[p] * (_cost(old, b, tail) - _cost(new, b, tail))
+        reached[s] = new
+        step[s] += 1
     for a in range(low, high):
+        maximum = values[starts[a + 1] - 1]
         for b in range(low, a):
-            if counted[a] or counted[b]:
-                d = _distance(
-                    values[starts[a] : starts[a + 1]],
-                    values[starts[b] : starts[b + 1]],
-                    tail,
-                    False,
-                )
-                sums[a] += d * counted[b]
-                sums[b] += d * counted[a]
+            d = (apart[a - low, b - low] + apart[b - low, a - low]) / maximum
+            sums[a] += d * counted[b]
+            sums[b] += d * counted[a]
 
 
 @numba.njit(cache=True)
@@ -115,15 +129,31 @@ def _bill(tree, root, level, price, x):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
+def _climb_table(table, half, old, new, costs, weight, x):  # type: ignore[no-untyped-def]
+    """The same in a table of what each level pays, and of that times x."""
+    for level in range(costs.shape[1]):
+        more = weight * (costs[new, level] - costs[old, level])
+        table[2 * half, level] += more
+        table[2 * half + 1, level] += more * x
+
+
+@numba.njit(cache=True)
+def _bill_of_table(table, half, level, x):  # type: ignore[no-untyped-def]
+    return table[2 * half, level] * x - table[2 * half + 1, level]
+
+
+@numba.njit(cache=True)
 def _add_between_halves(owner, x, low, mid, high, values, starts, ladder, counted, sums):  # type: ignore[no-untyped-def]
     """Add d(A, B) for every A of [low, mid) and B of [mid, high), whose maximum is the scale.
 
     For each level that a sample was on, it pays the bill when it leaves less the bill when it
     arrived.
     """
-    rungs, first_rung, mass, price = ladder
-    leaves = _leaves(mass.shape[1])
-    tree = np.zeros((4 * leaves, 4))  # the lower half's, then the upper's, over its maxima
+    rungs, first_rung, costs, mass, price = ladder
+    few, leaves = costs.size > 0, _leaves(mass.shape[1])
+    # the lower half's, then the upper's, over its maxima
+    tree = np.zeros((4 * leaves, 4))
+    table = np.zeros((4, costs.shape[0]))
     level = np.zeros(high - low, dtype=np.int64)
     step = np.zeros(high - low, dtype=np.int64)
     weight = np.zeros(high - low)
@@ -131,29 +161,41 @@ def _add_between_halves(owner, x, low, mid, high, values, starts, ladder, counte
     for s in range(low, high):
         if counted[s]:
             weight[s - low] = 1.0 if s < mid else 1.0 / values[starts[s + 1] - 1]
+    lower, upper = weight[: mid - low].sum(), weight[mid - low :].sum()
     node = leaves  # all begin on level 0, the lower side of each sum that contains it
     while node > 1:
-        tree[node, 0] = weight[: mid - low].sum()
-        tree[2 * leaves + node, 0] = weight[mid - low :].sum()
+        tree[node, 0] = lower
+        tree[2 * leaves + node, 0] = upper
         node >>= 1
+    for k in range(costs.shape[0]):
+        table[0, k] = lower * costs[0, k]
+        table[2, k] = upper * costs[0, k]
     for p in range(x.size):
         s = owner[p] - low
         old, new = level[s], rungs[first_rung[owner[p]] + step[s]]
-        own = 0 if owner[p] < mid else 2 * leaves
-        opposite = 2 * leaves - own
-        paid[s] += _bill(tree, opposite, old, price, x[p])
-        paid[s] -= _bill(tree, opposite, new, price, x[p])
-        if weight[s] > 0.0:
-            _climb(tree, own, old, new, mass, weight[s], x[p])
+        own = 0 if owner[p] < mid else 1
+        if few:
+            paid[s] += _bill_of_table(table, 1 - own, old, x[p])
+            paid[s] -= _bill_of_table(table, 1 - own, new, x[p])
+            if weight[s] > 0.0:
+                _climb_table(table, own, old, new, costs, weight[s], x[p])
+        else:
+            opposite = 2 * leaves * (1 - own)
+            paid[s] += _bill(tree, opposite, old, price, x[p])
+            paid[s] -= _bill(tree, opposite, new, price, x[p])
+            if weight[s] > 0.0:
+                _climb(tree, 2 * leaves * own, old, new, mass, weight[s], x[p])
         level[s] = new
         step[s] += 1
     highest = mass.shape[1] - 1  # every sample is there now
-    end = _bill(tree, 2 * leaves, highest, price, x[-1])
-    for s in range(low, mid):
-        sums[s] += paid[s - low] + end
-    for s in range(mid, high):  # it pays nothing more from its maximum on
-        maximum = values[starts[s + 1] - 1]
-        sums[s] += (paid[s - low] + _bill(tree, 0, highest, price, maximum)) / maximum
+    for s in range(low, high):
+        end = x[-1] if s < mid else values[starts[s + 1] - 1]  # it pays nothing more from there on
+        half = 1 if s < mid else 0
+        if few:
+            paid[s - low] += _bill_of_table(table, half, highest, end)
+        else:
+            paid[s - low] += _bill(tree, 2 * leaves * half, highest, price, end)
+        sums[s] += paid[s - low] if s < mid else paid[s - low] / end
 
 
 @numba.njit(cache=True)
@@ -169,14 +211,25 @@ def _leaves(levels):  # type: ignore[no-untyped-def]
 def divide(owner, x, values, starts, ladder, tail, counted, pairwise, sums):  # type: ignore[no-untyped-def]
     """Halve [0, N) again and again; breakpoints stay in order of x within each half."""
     spare_owner, spare_x = np.empty_like(owner), np.empty_like(x)
-    few = max(1, pairwise * np.log2(_leaves(ladder[2].shape[1])))
+    few = max(1, pairwise * np.log2(_leaves(ladder[3].shape[1])))
     stack = [(0, sums.size, 0, x.size)]
     while len(stack) > 0:
         low, high, first, last = stack.pop()
         if not counted[low:high].any():
             continue
         if high - low <= few:
-            _add_pairs(low, high, values, starts, tail, counted, sums)
+            _add_pairs(
+                owner[first:last],
+                x[first:last],
+                low,
+                high,
+                values,
+                starts,
+                ladder,
+                tail,
+                counted,
+                sums,
+            )
             continue
         mid = (low + high) // 2
         _add_between_halves(

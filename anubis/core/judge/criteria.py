@@ -204,13 +204,13 @@ def _add_sensitivity(
 
     strictness, slow = taught.strictness, criterion.slow_steps
     healthy = sample_healthy(taught.fleet, calibration.usual)
+    reference = goodness(criterion.reference, criterion.direction)
 
     def find_defective(units: ecdf.Bundle) -> Flags:
-        return _level_shortfalls(units, criterion) >= 1
+        return _level_shortfalls(units, criterion, reference=reference) >= 1
 
     repeats: int | None = 1
     if _is_loosened(criterion, strictness.alpha):
-        reference = goodness(criterion.reference, criterion.direction)
         halves = halve(level)
         repeats = (
             repeats_needed(taught.fleet, halves, reference, calibration, strictness)
@@ -598,12 +598,16 @@ def median_of_siblings(samples: Sequence[Samples], unit: int, criterion: Criteri
 
 
 def _level_shortfalls(
-    units: ecdf.Bundle, criterion: Criterion, owners: Ints | None = None
+    units: ecdf.Bundle,
+    criterion: Criterion,
+    owners: Ints | None = None,
+    reference: Samples | None = None,  # of the criterion, in goodness
 ) -> Samples:
     """The amount by which sorted units are worse, by the limit that they exceed most."""
     from anubis.core.judge import ecdf
 
-    reference = goodness(criterion.reference, criterion.direction)
+    if reference is None:
+        reference = goodness(criterion.reference, criterion.direction)
     worse = criterion.direction != "either"
     distance = ecdf.distances_to(units, reference, criterion.tail, worse=worse)
     shortfall = distance / (1 - criterion.alpha)

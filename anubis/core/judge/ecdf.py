@@ -16,6 +16,7 @@ counts in full; 0 is the formula of the ANUBIS paper. For single values d is 1 -
    products of a factor of k and a factor of b, one pair of factors below k and another above. So
    sums of the factors of b, in a tree over all levels that occur, give what k pays to all units.
    A sample that climbs at x changes the sums of one path; the same sums times x give the integral.
+   If levels are few, a table of what each pays is faster: a climb changes it all, a bill is read.
 2. The scale X of a pair is the larger of the two maxima. Order samples by their maximum and
    divide: between a lower and an upper half the scale is always the upper one's, so it becomes a
    weight. Halves that are small enough are compared pair by pair.
@@ -98,7 +99,8 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Rungs = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 FEW = 7  # samples; with more, limits are calibrated, which takes hundreds of comparisons
-PAIRWISE = 4  # times the height of the tree: with fewer samples comparing pairs is cheaper
+FEW_LEVELS = 150  # with more, a climb changes fewer numbers in a tree than in a table
+PAIRWISE = 8  # times the height of the tree: with fewer samples comparing pairs is cheaper
 
 
 class Bundle:
@@ -150,7 +152,7 @@ class Bundle:
     @cached_property
     def breakpoints(self) -> Positions:
         """The positions of all values, in the order of the values."""
-        return np.argsort(self.values, kind="stable")
+        return np.argsort(self.values)  # of equal values in any order
 
     @cached_property
     def maximum_order(self) -> tuple[Positions, Bundle]:
@@ -193,7 +195,7 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
     """The sum of each sample's distances to all others, or to those `among` them."""
     counted = np.ones(len(bundle), dtype=np.bool_) if among is None else among
     if bundle.lengths.max() == 1:
-        return _single_value_sums(bundle.values, counted)
+        return _single_value_sums(bundle.values, bundle.breakpoints, counted)
     if len(bundle) <= FEW:
         return _sums_of_pairs(bundle, tail, counted)
     from anubis.core.judge import compiled_ecdf
@@ -210,7 +212,7 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
         bundle.values[points],
         ordered.values,
         ordered.starts,
-        (rungs, first_rung, *_factors(levels, tail)),
+        (rungs, first_rung, _costs(levels, tail), *_factors(levels, tail)),
         tail,
         counted[order],
         PAIRWISE,
@@ -219,14 +221,16 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
     return sums[rank]
 
 
-def _single_value_sums(values: Samples, counted: Mask) -> Samples:
-    """The sums over all others of 1 - smaller/larger, by sorting and two running sums."""
-    order = np.argsort(values)  # equal values have equal sums, in any order
-    v, counts = values[order], counted[order]
-    below = np.concatenate(([0.0], np.cumsum(v * counts)[:-1]))
-    above = np.concatenate((np.cumsum((counts / v)[::-1])[::-1][1:], [0.0]))
+def _single_value_sums(values: Samples, order: Positions, counted: Mask) -> Samples:
+    """The sums over all others of 1 - smaller/larger, by two running sums. Equal values have equal
+    sums, in any order."""
+    v, counts = values[order], counted[order].astype(np.float64)
+    inverse = 1 / v
+    weighed, inverses = counts * v, counts * inverse
+    below = np.cumsum(weighed) - weighed
+    above = inverses.sum() - np.cumsum(inverses)
     sums = np.empty_like(v)
-    sums[order] = np.sum(counts) - counts - below / v - above * v
+    sums[order] = counts.sum() - counts - below * inverse - above * v
     return sums
 
 
@@ -250,6 +254,15 @@ def _ladder(lengths: Positions) -> tuple[Samples, Rungs, Positions]:
     levels, rungs = np.unique(shares, return_inverse=True)
     begins = np.concatenate(([1], 1 + np.cumsum(sizes)))
     return levels, rungs.astype(np.int32), begins[kind]
+
+
+def _costs(levels: Samples, tail: float) -> Samples:
+    """The table of what levels pay to each other; empty if a tree is faster."""
+    if levels.size > FEW_LEVELS:
+        return np.empty((0, 0))
+    larger = np.maximum(np.maximum.outer(levels, levels), tail)
+    apart = np.abs(np.subtract.outer(levels, levels))
+    return np.divide(apart, larger, out=np.zeros_like(apart), where=larger > 0)
 
 
 def _factors(levels: Samples, tail: float) -> tuple[Samples, Samples]:

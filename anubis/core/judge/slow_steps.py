@@ -79,10 +79,10 @@ def learn_slow_steps(
         once=once,
         both=both,
     )
-    apart = _find_apart(units, slow)[0]
+    apart, normal = _find_apart(units, slow)
     rare = [s for s in slow.shares if float(np.mean(np.abs(apart) > math.log(s.times))) <= USUAL]
     slow = replace(slow, shares=tuple(rare))
-    counted = set_aside(units, slow)
+    counted = _set_aside(units, slow, apart, normal)
     groups = [_count_groups(apart > math.log(share.times), units) for share in slow.shares]
     return replace(
         slow,
@@ -196,10 +196,13 @@ class SetAside:
 
 def set_aside(units: ecdf.Bundle, slow: SlowSteps, fleet_pace: float = -math.inf) -> SetAside:
     """Set slow steps aside. Without `fleet_pace` the units are the fleet itself."""
+    return _set_aside(units, slow, *_find_apart(units, slow, fleet_pace))
+
+
+def _set_aside(units: ecdf.Bundle, slow: SlowSteps, excess: Samples, normal: Samples) -> SetAside:
     if not slow.shares:
         nothing = np.zeros((0, len(units)), dtype=np.int64)
         return SetAside(level=units, slow=nothing, lost=np.zeros(len(units)))
-    excess, normal = _find_apart(units, slow, fleet_pace)
     is_slow = excess > math.log(slow.shares[0].times)
     level = np.where(is_slow, normal, units.values)
     begins = units.starts[:-1]
