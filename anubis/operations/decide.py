@@ -141,18 +141,6 @@ def owed_after(
         return past_of(part, now, repertoire, {*decision.nodes}).standing.owes
 
 
-def decide(
-    event: FleetEvent,
-    terms: Terms,
-    repertoire: Repertoire,
-    past: Past,
-    history: ClusterHistory,
-    at: float,
-) -> Decision:
-    """Decide, and write the decision to the history."""
-    return history.decisions.add(weigh(event, terms, repertoire, past, history, at))
-
-
 def keep(
     decision: Decision, cluster: ClusterIdentity | None, history: History, caller: Caller
 ) -> None:

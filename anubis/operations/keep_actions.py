@@ -45,7 +45,7 @@ from anubis.core.keep.reasons import reason
 from anubis.core.keep.suspicions import nodes_suspected
 from anubis.core.records import Judgement
 from anubis.operations.clusters import THIS_MACHINE
-from anubis.operations.decide import decide, past_of, read_repertoire
+from anubis.operations.decide import past_of, read_repertoire, weigh
 from anubis.operations.keep_turns import KeeperTurns
 from anubis.operations.names import new_name
 from anubis.operations.notify import messages_of
@@ -166,7 +166,8 @@ class ActionRunner:
         terms = self._turns.terms(test.proof)
         repertoire = read_repertoire(terms)
         event, past = _event(test), past_of(self._part, at, repertoire).doubting(time.doubt)
-        decision = decide(event, terms, repertoire, past, self._part, at)
+        decision = weigh(event, terms, repertoire, past, self._part, at)
+        decision = self._part.decisions.add(decision)
         self._caller.decided(decision)
         if not decision.tests:
             self._answer_untested(action, test, past, at)

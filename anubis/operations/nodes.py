@@ -59,7 +59,7 @@ def nodes(
             cluster=part.cluster,
             seen=seen.nodes.get(name) if seen else None,
             jobs=_jobs_on(name, seen),
-            told_jobs=() if _is_in(seen, name) else jobs.get(name, ()),
+            told_jobs=() if seen and name in seen.nodes else jobs.get(name, ()),
             hold=holds.get(name),
             last=last.get(name),
             judgement=Judgement.UNKNOWN if maintained[name] else past.standing.judgement(name),
@@ -92,10 +92,6 @@ def _maintenance(node: str, at: float, past: Past, seen: FleetSeen | None) -> st
     windows = {node: (*past.windows.get(node, ()), *shown.get(node, ()))}
     window = open_windows(windows, at).get(node)
     return sentence(window, at) if window else ""
-
-
-def _is_in(seen: FleetSeen | None, node: str) -> bool:
-    return seen is not None and node in seen.nodes
 
 
 def _jobs_on(node: str, seen: FleetSeen | None) -> dict[str, SeenJob]:

@@ -157,12 +157,6 @@ def test_a_wrong_request_of_watch_is_one_sentence_with_the_way_out(here, words, 
     assert done.out == ""
 
 
-def test_a_watch_model_that_is_not_there_is_named(here):
-    done = here.run("watch", "--file", record(here), "--model", "synthetik")
-    assert done.code == 64
-    assert 'no watch model "synthetik"' in done.err
-
-
 def test_a_recording_without_any_watched_metric_gives_no_all_clear(here):
     Path(here.folder, "odd.csv").write_text(
         "time,node,fan\n" + "".join(f"{t},n{n},5\n" for t in range(600) for n in range(5))

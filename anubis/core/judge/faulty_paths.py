@@ -14,7 +14,7 @@ PATH = "NETWORK.PATH"
 def faulty_paths(
     verdicts: Iterable[Verdict], nodes: Iterable[NodeVerdict]
 ) -> tuple[PartVerdict, ...]:
-    """The bad groups in which no node is to blame, the worst first.
+    """The bad groups in which no node is to blame.
 
     A group around a faulty pair is slow because of the pair, and is not named as well.
     """
@@ -28,7 +28,7 @@ def faulty_paths(
         if defective and len(together) > 1 and blamed.isdisjoint(together):
             bad.setdefault(together, []).append(verdict)
     return tuple(
-        _faulty_path(sorted(shortcomings, key=_similarity), cleared=together <= well)
+        _faulty_path(shortcomings, cleared=together <= well)
         for together, shortcomings in bad.items()
         if not any(smaller < together for smaller in bad)
     )
@@ -70,13 +70,13 @@ def _group(verdict: Verdict) -> tuple[frozenset[str], str, str]:
 def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdict:
     """The verdict on one bad group. Unless other groups clear its nodes, one of them may be at
     fault instead of the path."""
-    worst, *further = shortcomings
+    worst, *further = sorted(shortcomings, key=lambda verdict: verdict.similarity or 0.0)
     nodes = tuple(sorted(worst.participants, key=natural_key))
     names = list_names(nodes)
     subject = f"path between {names}" if cleared else f"{names} or the path between them"
     return PartVerdict(
         nodes=nodes,
-        benchmarks=tuple(dict.fromkeys(verdict.benchmark for verdict in shortcomings)),
+        benchmarks=tuple(dict.fromkeys(verdict.benchmark for verdict in (worst, *further))),
         subject=subject,
         judgement=Judgement.DEFECTIVE,
         code=PATH,
@@ -89,7 +89,3 @@ def list_names(names: Sequence[str]) -> str:
     if len(names) > MOST_NAMED:
         return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED:,} more nodes"
     return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _similarity(verdict: Verdict) -> float:
-    return verdict.similarity or 0.0

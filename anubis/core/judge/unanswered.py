@@ -226,6 +226,7 @@ ANSWERED = (Ended.MEASURED, Ended.NOT_APPLICABLE)
 OF_ALL_AT_ONCE = ("all", "batches")
 
 Demanded = tuple[str, str]  # a benchmark and its parameters
+OPEN = (Judgement.UNKNOWN, Judgement.DEFECTIVE)  # of nodes that may owe something
 
 
 def leaves_open(judgement: Judgement, code: str) -> bool:
@@ -241,16 +242,12 @@ def unanswered_benchmarks(
 ) -> dict[str, tuple[str, ...]]:
     """The benchmarks that each defective or unknown node owes, by name of the node. `own` has the
     verdicts on each node alone."""
-    judged = {node.node: node.judgement for node in nodes if _is_open(node)}
+    judged = {node.node: node.judgement for node in nodes if node.judgement in OPEN}
     answered = _answered_demands(executions, judged) if judged else {}
     return {
         node: _debts_of(node, judgement, plan, own.get(node, ()), answered[node])
         for node, judgement in judged.items()
     }
-
-
-def _is_open(node: NodeVerdict) -> bool:
-    return node.judgement in (Judgement.UNKNOWN, Judgement.DEFECTIVE)
 
 
 def _answered_demands(
@@ -278,13 +275,10 @@ def _debts_of(
     questions = _questions_to(node, plan)
     owed = named | {benchmark for benchmark, _ in questions - answered}
     if not owed:  # lost after its last answer, or absent from the fabric
-        of_fabric = {w.benchmark for w in plan.crossing if missing and _is_of_fabric(missing)}
+        is_lost = any(verdict.code == LOST for verdict in missing)
+        of_fabric = {w.benchmark for w in plan.crossing if missing and not is_lost}
         owed = of_fabric or {benchmark for benchmark, _ in questions}
     return tuple(sorted(owed))
-
-
-def _is_of_fabric(missing: Iterable[Verdict]) -> bool:
-    return all(verdict.code != LOST for verdict in missing)
 
 
 def _questions_to(node: str, plan: Plan) -> set[Demanded]:
