@@ -343,4 +343,5 @@ def _yaml_problem(cause: Any) -> str:
     mark = getattr(cause, "problem_mark", None)
     if mark is None:
         return " ".join(str(cause).split())
-    return f"line {mark.line + 1}: {cause.problem}"
+    tab = "; indent by spaces, not tabs" if r"'\t'" in cause.problem else ""
+    return f"line {mark.line + 1}: {cause.problem}{tab}"

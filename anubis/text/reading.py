@@ -31,7 +31,7 @@ def read(document: object, record: type[Shape], where: str, error: type[AnubisEr
     try:
         validated = _adapter(cast(Any, record)).validate_json(text)
     except ValidationError as cause:
-        sentence = escape_line(_sentence(cause.errors(include_url=False)[0], record))
+        sentence = escape_line(_sentence(_first(cause.errors(include_url=False)), record))
         raise error(f"{where}: {sentence[:LONGEST]}") from None
     # pydantic makes a subclass, which never equals a record that was made without pydantic
     fields = [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
@@ -59,6 +59,11 @@ def _adapter(record: Any) -> Any:
 
     strict = ConfigDict(extra="forbid", strict=True)
     return TypeAdapter(validated(record, config=strict, frozen=True, kw_only=True))
+
+
+def _first(problems: Sequence[Any]) -> Any:
+    """An unknown key before a missing one: it shows a mistyped name, or a file of another kind."""
+    return min(problems, key=lambda problem: problem["type"] != "unexpected_keyword_argument")
 
 
 def _sentence(problem: Any, record: type[Any]) -> str:

@@ -100,6 +100,11 @@ SUITES = {
     ),
     "a list as a key": ("? [a]\n: b", "line 1: a key is a list or a table, expected a text"),
     "broken YAML": ("summary: [mine", "is not valid YAML: line 1: "),
+    "a tab": (
+        "summary: a\nbenchmarks:\n\t- flow",
+        "line 3: found character '\\t' that cannot start any token; indent by spaces, not tabs",
+    ),
+    "a file of another kind": ("executor: local", 'unknown key "executor"; known: '),
     "an endless list": ("[" * 5000, "nest too deep"),
     "an empty file": ("", 'expected a table of "key: value" lines, found nothing'),
     "a list": ("- flow", 'expected a table of "key: value" lines, found a list'),
