@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -71,18 +71,19 @@ def gate(
         }
         unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
         links = past.links_among(nodes)
-        if not unfit and not links:  # a no-go counts, whatever other nodes were named
+        decision = replace(decision, refused=(*_refusals(unfit, links),))
+        if not decision.refused:  # a no-go counts, whatever other nodes were named
             refuse_nodes(part, job, terms, may_test=may_test)
         busy = _busy_nodes(nodes, part, file or terms.cluster, time.now, terms.job)
         holds_back: Doubt = (
             "busy" if busy else "owed" if _has_unpaid_debt(decision, standing) else ""
         )
-        asks = not unfit and not links and (unknown_passes or not holds_back)
+        asks = not decision.refused and (unknown_passes or not holds_back)
         runs = asks and (may_test or not decision.tests)
         if is_kept and not (runs and decision.tests):
             keep(decision, cluster, history, caller)
     doubt = _doubt(decision, terms, repertoire.policy) if runs or not asks else "tests"
-    if not asks and not unfit and not links:
+    if not asks and not decision.refused:
         doubt = holds_back
     caller.decided(decision)
     with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
@@ -116,6 +117,11 @@ def gate(
             )
         caller.gated(result)
     return result
+
+
+def _refusals(unfit: Mapping[str, str], links: BadLinks) -> Iterator[str]:
+    yield from (f"{node}: {why}" for node, why in unfit.items())
+    yield from (f"bad between {', '.join(sorted(nodes))}: {why}" for nodes, why in links.items())
 
 
 def _tests(

@@ -51,6 +51,7 @@ def test_rows(decision: Decision) -> list[tuple[str, ...]]:
             _percent(test.drop),
         )
         for test in decision.tests
+        if not decision.refused
     ]
 
 
@@ -76,7 +77,13 @@ def _percent(share: float) -> str:
     return f"{share:.{digits}%}" if share == 0 or share >= 0.0001 else "under 0.01%"
 
 
+def _no_go(decision: Decision) -> str:
+    return f"no-go, whatever the risk: {names(decision.refused, NAMED)}"
+
+
 def _answer(decision: Decision) -> str:
+    if decision.refused:
+        return _no_go(decision)
     event_nodes = decision.nodes or decision.down
     nodes = f"{short_node_list(event_nodes) or 'no node'} ({decision.cluster})"
     if decision.down and not decision.nodes:
@@ -192,6 +199,9 @@ def _driver(driver: Driver) -> str:
 
 
 def _tests(decision: Decision) -> Iterator[str]:
+    if decision.refused:
+        yield f"The gate says {_no_go(decision)}."
+        return
     if not decision.tests:
         yield (
             "So no test needs to run."

@@ -17,6 +17,7 @@ from anubis.lab.simulation.simulated_fleet import measure
 from anubis.operations.selector import read_past
 from anubis.reach.executors import simulated
 from anubis.reach.executors.local import this_machine
+from anubis.report import decision
 from anubis.store.history import History
 from anubis.text.wording import chance
 from tests.edges.desk import FLOW
@@ -189,6 +190,9 @@ def test_a_no_go_names_each_node_once_with_its_reason(fit):
         f"no-go, and nothing was run: {fit.node}: it was defective in campaign "
     )
     assert known.count(fit.node) == 1
+    with History.open(str(fit.history)) as history:
+        kept = decision.sentence(history.only().decisions.newest(1)[0])
+    assert kept.startswith(f"No-go, whatever the risk: {fit.node}: it was defective in campaign ")
 
 
 @pytest.fixture

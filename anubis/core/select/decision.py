@@ -109,6 +109,7 @@ class Decision:
     node_seconds: float
     greedy_node_seconds: float | None = None  # of the greedy choice, if the cheapest was looked for
     assumed: tuple[str, ...]  # assumptions for lack of knowledge
+    refused: tuple[str, ...] = ()  # why a gate said no-go at once, whatever the risk: no test ran
 
     def __post_init__(self) -> None:
         if (self.action is Action.SKIP) is bool(self.tests):
