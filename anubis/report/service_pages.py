@@ -302,6 +302,14 @@ def decisions_made(made: Sequence[Decision], as_of: float, simulated: str = "") 
     )
 
 
+def refusal_page(phrase: str, sentence: str, as_of: float) -> str:
+    """Return the page of what cannot be shown, with the way to the others."""
+    sentence = sentence[:1].upper() + sentence[1:]
+    return page(
+        "service_refusal", here="", as_of=as_of, simulated="", phrase=phrase, sentence=sentence
+    )
+
+
 def live_script() -> str:
     return (TEMPLATES / "live.js").read_text(encoding="utf-8")
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from http import HTTPStatus
 
 from anyio import to_thread
 from fastapi import FastAPI, Request, Response
@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 
 from anubis import __version__
 from anubis.core.errors import AnubisError
+from anubis.report.service_pages import refusal_page
 from anubis.service import api, pages
 from anubis.service.admission import Admission
 from anubis.service.problems import MEDIA_TYPE, OwnFiles, Refused, problem
@@ -29,6 +30,7 @@ from anubis.service.service_state import House
 from anubis.store.claims import FORGOTTEN_AFTER_S
 from anubis.store.history import History
 
+PAGE_AGAIN_S = 20  # until a page that was not ready is asked for again
 TRIES_EVERY_S = 2.0  # the longest that a standby adds to a change of leaders
 SURE_FOR_S = 0.75 * FORGOTTEN_AFTER_S  # after the lock was last seen to be its own
 
@@ -147,28 +149,43 @@ def _watch_over(app: FastAPI, house: House, actor: Actor) -> None:
 
 
 def _answer_errors(app: FastAPI, own_files: OwnFiles) -> None:
-    def answer(status: int, detail: str, headers: Any = None) -> Response:
-        return Response(problem(status, detail), status, headers=headers, media_type=MEDIA_TYPE)
+    def answer(
+        request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """Answer a program by a document, and a browser by a page that is asked for again if it may
+        be ready then."""
+        if not _is_for_browser(request):
+            return Response(problem(status, detail), status, headers, MEDIA_TYPE)
+        again = {"refresh": f"{PAGE_AGAIN_S}"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+        now = time.time()  # wall clock: the page states when it was asked for
+        page = refusal_page(HTTPStatus(status).phrase, detail, now)
+        return Response(page, status, {**(headers or {}), **again}, pages.HTML)
 
     @app.exception_handler(Refused)
     async def answer_refusal(request: Request, error: Refused) -> Response:
-        return answer(error.status, error.detail)
+        return answer(request, error.status, error.detail)
 
     @app.exception_handler(AnubisError)
     async def answer_error(request: Request, error: AnubisError) -> Response:
-        return answer(*own_files.answer_to(error))
+        return answer(request, *own_files.answer_to(error))
 
     @app.exception_handler(HTTPException)
     async def answer_unrouted(request: Request, error: HTTPException) -> Response:
         detail = {404: "there is nothing here: see / or /v1/openapi.json"}
-        return answer(error.status_code, detail.get(error.status_code, error.detail), error.headers)
+        sentence = detail.get(error.status_code, error.detail)
+        return answer(request, error.status_code, sentence, error.headers)
 
     @app.exception_handler(Exception)
     async def answer_bug(request: Request, error: Exception) -> Response:
-        return answer(*own_files.answer_to(error))
+        return answer(request, *own_files.answer_to(error))
 
     @app.exception_handler(RequestValidationError)
     async def answer_unreadable(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        return answer(422, f"{place}: {first['msg']}")
+        return answer(request, 422, f"{place}: {first['msg']}")
+
+
+def _is_for_browser(request: Request) -> bool:
+    accepted = request.headers.get("accept", "")
+    return "text/html" in accepted and not request.url.path.startswith("/v1/")

@@ -37,7 +37,7 @@ from anubis.service.fleet_cache import Board, Snapshot
 from anubis.service.gate import GateQuestion, Gates, StartedTests, reply
 from anubis.service.keeper_turns import LONGEST_TURN_S, Turns
 from anubis.service.metrics import Gauges
-from anubis.service.problems import OwnFiles
+from anubis.service.problems import OwnFiles, Refused
 from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.service.service_state import AuditTrail
@@ -117,6 +117,24 @@ def test_an_absent_resource_is_a_problem_document(visitor):
     assert 'campaign "c99" is not in' in problem(visitor.ask("/v1/campaigns/c99"), 404)
     problem(visitor.ask("/v1/nowhere"), 404)
     problem(visitor.ask("/v1/nodes?limit=0"), 422)
+
+
+def test_a_browser_gets_a_page_with_the_ways_on_if_a_page_cannot_be_shown(visitor):
+    browser = {"accept": "text/html,*/*;q=0.8"}
+    absent = visitor.ask("/nodes/prod/n99", headers=browser)
+    assert (absent.status_code, absent.headers["content-type"]) == (404, pages.HTML)
+    assert "<h1>The history knows no node &#34;n99&#34;" in absent.text
+    assert 'href="/tickets"' in absent.text
+    assert "refresh" not in absent.headers, "it will not be there later"
+    problem(visitor.ask("/v1/nodes/prod/n99", headers=browser), 404)
+
+    async def late(*_):
+        raise Refused(503, "ask again")
+
+    visitor.house.overviews.read = late
+    unready = visitor.ask("/tickets", headers=browser)
+    assert (unready.status_code, unready.headers["refresh"]) == (503, "20")
+    assert "<h1>Ask again</h1>" in unready.text
 
 
 def test_a_gate_is_answered_at_once_and_kept_as_a_decision(visitor):
