@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -173,13 +174,22 @@ def test_a_slow_link_is_defective_only_if_nodes_that_took_no_part_cannot_have_lo
     ]
     still = Counters(counts=tuple(risen), over_s=60.0)
 
-    def code(absent, counters=Counters(counts=())):  # noqa: B008
+    def code(absent, counters=Counters(counts=()), fabric=TREE):  # noqa: B008
         idle = set(TREE.nodes) - absent
-        return part_verdicts(TREE, traffic, counters, idle)[0].code
+        return part_verdicts(fabric, traffic, counters, idle)[0].code
+
+    second = (
+        replace(nic, id=f"{nic.id} second", rail="second", port=f"{nic.port}, second")
+        for nic in TREE.nics
+        if nic.node != one
+    )
+    storage = replace(TREE, nics=(*TREE.nics, *second))  # `one` has fewer NICs than all others
 
     assert code(set()) == code({other}) == "NETWORK.LINK"
     assert code({one}) == "LOAD-NOT-EXCLUDED"
     assert code({one}, erring) == code({one}, still) == "NETWORK.LINK"
+    assert code({one}, fabric=storage) == "NETWORK.LINK"  # which has no job to send for
+    assert code({one, other}, fabric=storage) == "LOAD-NOT-EXCLUDED"
 
 
 def test_counters_name_no_part_if_no_flow_is_bad():

@@ -117,12 +117,20 @@ def _load_of_others(
         return None
     users = frozenset[str]().union(*map(fabric.nodes_below, _lower_ends(fabric, cause.parts)))
     busy = users.difference(idle)
-    if not busy:
+    if not busy or not _are_jobs_possible(fabric, idle):
         return None
     named = ", ".join(sorted(busy, key=natural_key)[:SHOWN])
     more = f" and {len(busy) - SHOWN:,} more" if len(busy) > SHOWN else ""
     reason = f"or the traffic of nodes outside of this test: {named}{more}; {HOW_TO_EXCLUDE}"
     return CauseDoubt(code="LOAD-NOT-EXCLUDED", reason=reason)
+
+
+def _are_jobs_possible(fabric: Fabric, idle: Collection[str]) -> bool:
+    """Return whether a node with as many NICs as those under test takes no part. If none does, only
+    nodes of another kind are left, as for storage or logins, and no job makes them send."""
+    nics = Counter(nic.node for nic in fabric.nics if nic.node)
+    fewest = min((nics[node] for node in idle if nics[node]), default=0)
+    return any(number >= fewest for node, number in nics.items() if node not in idle)
 
 
 def _lower_ends(fabric: Fabric, parts: Iterable[Part]) -> set[str]:
