@@ -108,11 +108,11 @@ def judge_agents(
     """Ask the agents of these nodes, and judge what they counted. `forget`: of the length of a
     window, the first one that counts, by node."""
     chosen = set(nodes)
-    asked = [node for node in fabric.nodes if node in chosen]
-    answers, silent = _ask(client, asked)
+    known = [node for node in fabric.nodes if node in chosen]
+    answers, silent = _ask(client, known)
     window_s = _usual_window_s(answers)
     return JudgedPings(
-        agents=len(asked),
+        agents=len(known),
         answers=answers,
         silent=silent,
         window_s=window_s,
