@@ -108,11 +108,11 @@ def judge_agents(
     """Ask the agents of these nodes, and judge what they counted. `forget`: of the length of a
     window, the first one that counts, by node."""
     chosen = set(nodes)
-    known = [node for node in fabric.nodes if node in chosen]
-    answers, silent = _ask(client, known)
+    pinged = [node for node in fabric.nodes if node in chosen]
+    answers, silent = _ask(client, pinged)
     window_s = _usual_window_s(answers)
     return JudgedPings(
-        agents=len(known),
+        agents=len(pinged),
         answers=answers,
         silent=silent,
         window_s=window_s,
