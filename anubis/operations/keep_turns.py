@@ -198,7 +198,7 @@ class KeeperTurns:
         or as not yet valid."""
         at = time.now
         watched = self.part.watches.watched_nodes(at)
-        held = {hold.node for hold in self.part.holds.current(at)}
+        held = frozenset(hold.node for hold in self.part.holds.current(at))
         stand = past.standing
         unproven = (node for node in watched if stand.judgement(node) is Judgement.UNKNOWN)
         return Waited(
@@ -208,7 +208,8 @@ class KeeperTurns:
             unproven=frozenset() if time.doubt else frozenset(unproven),
             proven=frozenset() if time.doubt else frozenset(stand.passed),
             owes=frozenset(stand.owes),
-            unreachable=frozenset(held | past.standing.down),
+            unreachable=held | past.standing.down,
+            held=held,
             incidents=open_incidents(past.incidents, at),
             ended=last_ends(past.incidents, in_incidents, at),
             maintained=open_windows(past.windows, at),

@@ -65,7 +65,7 @@ from anubis.core.keep.keeper_events import (
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy, LocatePolicy
 from anubis.core.keep.life import Life, Proof, State, last_ends, open_incidents
-from anubis.core.keep.reasons import HELD, NO_DEFECT, SPARE, SUSPECTED, is_ours, reason
+from anubis.core.keep.reasons import HELD, LOST, NO_DEFECT, SPARE, SUSPECTED, is_ours, reason
 from anubis.core.records import Judgement, Remedy
 
 NODES = {**{f"n{i}": "h100" for i in range(8)}, **{f"m{i}": "a100" for i in range(4)}}
@@ -411,11 +411,14 @@ class Book:
                 assert not self.is_a_person_s(node)
                 assert job not in self.put_back[node], f"job {job} is put back twice"
                 self.put_back[node].add(job)
-            case TryRepair(node=node, words=words, mode=mode):
+            case TryRepair(node=node, words=words, mode=mode, code=code):
                 self._check_free(node, now)
-                assert self.may_be_out(node), f"{node} is repaired for nothing"
-                assert self.ordered.get(node, ("",))[0] not in ("", *NO_DEFECT), "it is not out"
-                assert node in self.cordoned
+                if code == LOST:
+                    self._check_lost(node, now)
+                else:
+                    assert self.may_be_out(node), f"{node} is repaired for nothing"
+                    assert self.ordered.get(node, ("",))[0] not in ("", *NO_DEFECT), "it is not out"
+                    assert node in self.cordoned
                 before = [one for one in self.repairs[node] if now - one[0] < 7 * DAY_S]
                 assert words not in [one[1] for one in before], "it was tried"
                 assert len(before) < self.policy.repairs
@@ -442,6 +445,15 @@ class Book:
             case Notify(subject=subject, sentence=sentence) if "closes the breaker" in sentence:
                 self.waiting.add(subject)
                 self.may_wait.add(subject)
+
+    def _check_lost(self, node, now):
+        present, since = self.present[node]
+        assert not present, f"{node} is not lost"
+        assert now - since > self.policy.away_s, f"{node} may only be slow"
+        assert not self.retired[node][0], f"{node} is retired"
+        assert not self.shown[node].is_up, f"{node} was removed, or answers"
+        down = [n for n, seen in self.shown.items() if not seen.is_up and not self.present[n][0]]
+        assert len([n for n in down if not self.retired[n][0]]) <= max(1, self.share("fleet"))
 
     def _is_repaired(self, node, now):
         return now - self.repairing.get(node, -math.inf) <= self.policy.answered_s
@@ -684,6 +696,7 @@ class World:
         return Waited(
             at=self.now,
             unreachable=self.held,
+            held=self.held,
             maintained=dict.fromkeys(self.maintained, WINDOW),
             owes=frozenset(node for node in NODES if self.book.owes(node)),
             incidents=open_incidents(columns, self.now),

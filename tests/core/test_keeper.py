@@ -152,7 +152,8 @@ class Cluster:
         )
 
     def tick(self, **risk):
-        return self.hear(Waited(at=self.later(), risk=risk, unreachable=self.held))
+        held = {"unreachable": self.held, "held": self.held}
+        return self.hear(Waited(at=self.later(), risk=risk, **held))
 
     def state(self, node="n0"):
         return self.keeper.lives[node].state
@@ -295,6 +296,88 @@ def test_a_node_after_an_incident_is_tested_if_no_command_is_left():
     assert repairs(cluster.tick()) == [("n0", "reset", "n0")]
     assert only(ran(cluster, trouble="exit 3"), Notify).sentence == "its repair failed: exit 3"
     assert only(cluster.tick(), Prove).proof is Proof.OF_CATEGORY
+
+
+REVIVE = Remedy(codes=("NODE-LOST",), action="", commands=(("power", "cycle", "{node}"),))
+
+
+def lose(cluster, *nodes):
+    """These nodes go down, for longer than a moment."""
+    cluster.keeper = Keeper(
+        replace(ACTING, locate=None),
+        cluster.keeper.lives.values(),
+        remedy_of=lambda code: REVIVE if code == "NODE-LOST" else None,
+    )
+    cluster.look()
+    for node in nodes:
+        cluster.shown[node] = replace(cluster.shown[node], is_up=False)
+    cluster.look()
+
+
+def test_a_lost_node_is_restarted_by_its_remedy_once_and_tested_when_it_is_back(cluster):
+    lose(cluster, "n0")
+    assert repairs(cluster.hear(Waited(at=cluster.later(100)))) == [], "it may only be slow"
+    assert repairs(cluster.tick()) == [("n0", "power", "cycle", "n0")]
+    assert repairs(cluster.tick()) == []
+    done = noticed(cluster.later(1), RepairDone(nodes=("n0",)))
+    cluster.hear(done)
+    cluster.hear(RepairRan(at=cluster.now, node="n0", words=("power", "cycle", "n0")))
+    assert repairs(cluster.tick()) == [], "once"
+    cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=True)
+    assert only(cluster.look(), Cordon).node == "n0", "its repair is not proven"
+    cluster.look()
+    assert only(cluster.tick(), Prove).proof is Proof.FULL
+
+
+def stay_lost(cluster):
+    lose(cluster, "n0")
+
+
+def lose_most(cluster):
+    lose(cluster, "n0", "n1", "n2", "n3", "n4")
+
+
+def remove(cluster):
+    lose(cluster)
+    cluster.hear(noticed(cluster.later(1), NodeRemoved(nodes=("n0",))))
+    cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=False)
+    cluster.look()
+
+
+def hide(cluster):
+    lose(cluster, "n0")
+    del cluster.shown["n0"]
+    cluster.look()
+
+
+def work_on(cluster):
+    lose(cluster, "n0")
+    cluster.shown["n0"] = replace(cluster.shown["n0"], cordon="Jo: mainboard")
+    cluster.look()
+
+
+def retire(cluster):
+    lose(cluster, "n0")
+    retired = OperatorSaid(order=Order.RETIRE, nodes=("n0",))
+    cluster.hear(noticed(cluster.later(1), retired))
+
+
+def bring_back(cluster):
+    lose(cluster, "n0")
+    cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=True)
+    cluster.look()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "is_restarted"),
+    [(stay_lost, True)]
+    + [(one, False) for one in (lose_most, remove, hide, work_on, retire, bring_back)],
+)
+def test_only_a_few_lost_nodes_that_their_orchestrator_shows_and_no_person_has_are_restarted(
+    cluster, trouble, is_restarted
+):
+    trouble(cluster)
+    assert bool(repairs(cluster.tick())) == is_restarted
 
 
 def test_no_more_nodes_are_repaired_at_once_than_the_policy_says_and_none_without_it():

@@ -108,7 +108,8 @@ class Keeper:
         self._dating = dating
         self.lives = Lives(map(dating.heal, lives))
         self.breakers = dict(breakers or {})
-        self._unreachable: frozenset[str] = frozenset()  # others measure on them
+        self._unreachable: frozenset[str] = frozenset()  # they cannot be measured
+        self._held: frozenset[str] = frozenset()  # others measure on them
         self.seen_at = dating.stamp(seen_at)  # when the orchestrator last showed the fleet
         self.waited_at = dating.stamp(waited_at)  # the last check of which nodes are measured
 
@@ -160,7 +161,7 @@ class Keeper:
                 yield from self._all(self._show(event))
             case Waited() if event.at > self.waited_at:
                 before, self.waited_at = self.waited_at, event.at
-                self._unreachable = event.unreachable
+                self._unreachable, self._held = event.unreachable, event.held
                 for node in [*self.lives, *(event.watched - self.lives.keys())]:
                     yield node, self._learn(node, self._age, event, before)
 
@@ -188,7 +189,7 @@ class Keeper:
             case NodeAdded():  # a late one: the orchestrator may have shown it absent since
                 life = _mark_arrived(life, at) if life.present or at > self.seen_at else life
             case NodeRemoved():
-                life = _mark_absent(life, at)
+                life = replace(_mark_absent(life, at), is_down=False)
             case JobAllocated(job=job):
                 life = life.begin_job(job, at)
             case JobEnded(job=job, failed=failed):
@@ -219,7 +220,7 @@ class Keeper:
         up = {node: seen for node, seen in event.nodes.items() if seen.is_up}
         gone = self.lives.keys() - up.keys()
         for node in gone:
-            self.lives.change(node, _mark_gone, before, event.at)
+            self.lives.change(node, _mark_gone, before, event.at, node in event.nodes)
             if node in event.nodes:  # down, and shown all the same
                 self.lives.change(node, _show_down, event.nodes[node])
         for node, seen in up.items():
@@ -412,7 +413,7 @@ class Keeper:
         if self._policy.repair is None:
             return
         places = self._policy.repaired_at_once - self._count_repairs()
-        waiting = (life for life in self.lives.values() if self._may_be_repaired(life))
+        waiting = (life for life in self.lives.values() if self._may_be_repaired(life, at))
         for life in sorted(waiting, key=attrgetter("node")):
             repair = self._next_repair(life, at)
             if repair is None or (repair.mode is Mode.ACT and places <= 0):
@@ -422,11 +423,24 @@ class Keeper:
                 self._begin_repair(repair, at)
             yield repair
 
-    def _may_be_repaired(self, life: Life) -> bool:
-        """Return whether the node is out, empty, and kept from jobs by Anubis."""
+    def _may_be_repaired(self, life: Life, at: float) -> bool:
+        """Return whether the node is out, empty, and kept from jobs by Anubis, or lost for so long
+        that it has to prove itself anyhow."""
+        if life.is_lost:
+            away_s = at - max(life.present_at, life.repair_done_at)
+            is_free = life.is_idle and life.node not in self._held
+            is_free = is_free and not life.is_cordoned_by_others
+            return is_free and away_s > self._policy.away_s and self._are_few_lost()
         is_empty = life.is_there and life.is_idle and life.node not in self._unreachable
         is_ours = life.has_been_cordoned and life.cordoned_by_anubis
         return is_empty and is_ours and life.is_taken_out and life.is_out_as(life.out_code)
+
+    def _are_few_lost(self) -> bool:
+        """Return whether so few nodes are lost that the fault must be theirs, and not that of a
+        network or of the orchestrator."""
+        there = self.lives.count(FLEET).among
+        lost = sum(life.is_lost for life in self.lives.values())
+        return there > 0 and lost <= allowed_count(self._policy.out_of_fleet, there + lost)
 
     def _is_repair_due(self, life: Life, at: float) -> bool:
         """Return whether a command comes before the next test. Its node may not be out yet."""
@@ -456,15 +470,17 @@ class Keeper:
         life = before.undo_attempt(repair.words)
         count = self._count_repairs() - (before.repair is not None and life.repair is None)
         next_repair = self._next_repair(life, at)
-        if not life.is_there:
+        if not (life.is_there or life.is_lost):
             return f"the node is {life.state}"
         if life.jobs:
             return f"job {min(life.jobs)} runs there"
         if life.trial:
             return "a test of the node runs"
-        if life.node in self._unreachable:
+        if life.node in (self._held if life.is_lost else self._unreachable):
             return "the node is measured by others, or does not answer"
-        if not self._may_be_repaired(life):
+        if life.is_lost and not self._may_be_repaired(life, at):
+            return "too many nodes are lost, or this one is not to be touched"
+        if not self._may_be_repaired(life, at):
             return "the node is not kept empty by Anubis any more"
         if next_repair is None:
             return "no command is to be run for the node any more"
@@ -494,7 +510,7 @@ class Keeper:
     def _report_vain_repairs(self, life: Life, at: float) -> list[LifeCommand]:
         """A report if commands were tried, the node still has a defect, and no more are tried."""
         tried = life.attempts_since(at - REPAIRS_S)
-        if not tried or not life.awaits_repair or self._next_repair(life, at):
+        if not tried or not (life.awaits_repair or life.is_lost) or self._next_repair(life, at):
             return []
         words = "1 command" if len(tried) == 1 else f"{len(tried)} commands"
         sentence = f"{words} did not repair it ({life.cause}): it waits for a person"
@@ -786,14 +802,19 @@ def _facts_shown(life: Life, seen: SeenNode) -> dict[str, Any]:
         "sku": seen.sku or life.sku,
         "cordon": seen.cordon,
         "cordoned_by_anubis": seen.is_cordoned_by_anubis,
+        "is_down": False,
         "kept_for": "" if seen.is_free else seen.meaning or "others",
     }
 
 
-def _mark_gone(life: Life, before: float, at: float) -> Life:
-    """Life of a node that a look does not show. The look before may have shown it."""
+def _mark_gone(life: Life, before: float, at: float, is_listed: bool) -> Life:
+    """Life of a node that a look does not show, or as down (`is_listed`). The look before may have
+    shown it."""
     life = life.confirm_at(before)
-    return _mark_absent(replace(life, is_shown=False) if life.is_shown else life, at)
+    is_down = is_listed and (life.present or life.is_down)
+    if life.is_shown or life.is_down != is_down:
+        life = replace(life, is_shown=False, is_down=is_down)
+    return _mark_absent(life, at)
 
 
 def _last_orders(commands: Sequence[LifeCommand]) -> list[LifeCommand]:

@@ -137,6 +137,7 @@ class Waited(_Timed):
     proven: frozenset[str] = frozenset()  # those of them with one
     owes: frozenset[str] | None = None  # nodes with an unanswered test; None: not checked
     unreachable: frozenset[str] = frozenset()  # others measure on them, or they are down
+    held: frozenset[str] = frozenset()  # those of them on which others measure
     incidents: Mapping[str, tuple[OpenIncident, ...]] = field(default_factory=dict)  # by node
     ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # times by category
     maintained: Mapping[str, Window] = field(default_factory=dict)  # nodes under maintenance

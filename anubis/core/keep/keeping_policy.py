@@ -106,8 +106,8 @@ class KeepingPolicy:
     """The same for putting a job back into the queue if a node of it is taken out. Without it,
     jobs go on, as far as they can."""
     repair: Mode | None = None
-    """The same for running the commands of a site that repair a node which is out (`commands` of a
-    remedy), and testing it afterwards. Without it, none is run."""
+    """The same for running the commands of a site that repair a node which is out or lost
+    (`commands` of a remedy), and testing it afterwards. Without it, none is run."""
     hold_from: float | None = None
     """The confidence from which a suspected node is kept from new jobs until it is tested, within
     the shares that are left for new nodes. Without it, it serves."""

@@ -15,7 +15,7 @@ import numpy as np
 from anubis.core.history.events import Debt
 from anubis.core.history.maintenance import Window
 from anubis.core.history.tracks import IncidentColumns
-from anubis.core.keep.reasons import INCIDENT, NO_DEFECT, REPAIR, code_of
+from anubis.core.keep.reasons import INCIDENT, LOST, NO_DEFECT, REPAIR, code_of
 
 ENDED_KEPT = 16  # jobs: a begin that is reported after the end arrives soon after it
 
@@ -121,6 +121,7 @@ class Life:
     sku: str = ""
     present: bool = True
     present_at: float = -math.inf
+    is_down: bool = False  # its orchestrator shows it all the time, and that it does not answer
     retired: bool = False
     retired_at: float = -math.inf
     jobs: Mapping[str, float] = field(default_factory=dict)  # running job → since when it is known
@@ -165,6 +166,13 @@ class Life:
         return self.present and not self.retired and self.maintained is None
 
     @property
+    def is_lost(self) -> bool:
+        """Return whether the node belongs to the fleet and does not answer its orchestrator. A node
+        that was removed, or that is not shown, is no concern of ours."""
+        is_ours = not self.retired and self.maintained is None
+        return is_ours and not self.present and self.is_down
+
+    @property
     def is_repair_in_vain(self) -> bool:
         """Return whether a test that began after the last repair found a defect."""
         return self.defect is not None and self.defect.measured_at > self.repair_done_at
@@ -177,9 +185,12 @@ class Life:
     @property
     def cause(self) -> str:
         """Code of the defect, or category of the incident, for which the node has to be repaired;
-        empty: there is none, or its last repair is not tested yet."""
+        empty: there is none, or its last repair is not tested yet. If the node is lost, that comes
+        first."""
         if self.is_in_repair:
             return ""
+        if self.is_lost:
+            return LOST
         if self.defect is not None:
             return self.defect.code if self.awaits_repair else ""
         had = [(o.at, o.about) for o in self.owed if o.debt is Debt.INCIDENT]
