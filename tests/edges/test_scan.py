@@ -142,6 +142,9 @@ def test_a_dry_run_lists_crossed_and_uncrossed_links(near):
     assert re.search(r"turns: \d+, at least \d+: \d+ pairs cross leaf\d, 1 at a time", text)
     assert "links that no path between these nodes uses: leaf9 - spine1" in text
     assert "by tiers: " in text
+    tall = RACKS + "  - {below: spine1, above: core1}\n"
+    again = "; up to as long again for pairs that shared a cable by chance"
+    assert (again in text, again in scan(near, "--dry-run", racks=tall).out) == (False, True)
 
 
 def json_lines(done: Done) -> list[dict]:
