@@ -109,7 +109,7 @@ def find(
     unknown name begins a cluster; otherwise it is refused."""
     names = history.clusters.names()
     if name is None and names:
-        return history.only(), None
+        return history.only(names), None
     try:
         cluster = _identity_in_file(name or THIS_MACHINE)
     except ConfigError as error:
@@ -149,7 +149,7 @@ def look_up(history: History, name: str | None) -> ClusterHistory:
     """Find a cluster for reading only: nothing is entered."""
     names = history.clusters.names()
     if name is None:
-        return history.only()
+        return history.only(names)
     if name not in names:
         with suppress(ConfigError):
             name = _identity_in_file(name).name

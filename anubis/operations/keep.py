@@ -129,13 +129,14 @@ def look(part: ClusterHistory, since: float, time: Time) -> KeptFleet:
     """The fleet as the last turn left it."""
     recent = [action for action in part.keeping.newest_actions() if action.changed_at >= since]
     actions = {action.id: action for action in [*part.keeping.open_actions(), *recent]}
+    last = part.keeping.last_turn()
     return KeptFleet(
         cluster=part.cluster,
         at=time.now,
         doubt=time.doubt,
         lives={life.node: life for life in part.keeping.lives()},
-        breakers=part.keeping.breakers(),
-        last_turn=part.keeping.last_turn(),
+        breakers=last.breakers if last else {},
+        last_turn=last,
         actions=tuple(actions[id] for id in sorted(actions)),
     )
 

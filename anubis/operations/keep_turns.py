@@ -181,11 +181,10 @@ class KeeperTurns:
     def _end_overdue_jobs(self) -> None:
         """End jobs whose time is over: their end was not reported, and no orchestrator shows if
         they run."""
-        time = self.time()
-        unended = [] if time.doubt else self.part.jobs.open_jobs()
-        over = [job for job in unended if not job.is_running(time.now)]
+        at = self.time().now
+        over = [job for job in self.part.jobs.open_jobs() if not job.is_running(at)]
         if over:
-            note([_end_of(job, time.now) for job in over], self.part)
+            note([_end_of(job, at) for job in over], self.part)
 
     def _time_passed(
         self,

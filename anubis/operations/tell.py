@@ -267,6 +267,8 @@ def _refuse_endless(window: MaintenancePlanned, now: float) -> None:
 def note(event_records: Sequence[EventRecord], part: ClusterHistory) -> list[Receipt | UsageError]:
     """Keep event records that are new, after what follows from them. That may be written twice:
     after a crash the events are reported again."""
+    if not event_records:
+        return []
     kept = part.event_records.kept_ids([event_record.id for event_record in event_records])
     first: dict[str, EventRecord] = {}
     for event_record in event_records:
@@ -277,8 +279,10 @@ def note(event_records: Sequence[EventRecord], part: ClusterHistory) -> list[Rec
         part.jobs.read_about(jobs_in(events)), part.repairs.read_about(repaired_nodes(events))
     )
     answers = {id: _follow(event_record, follows, part) for id, event_record in first.items()}
-    part.jobs.add(follows.jobs)
-    part.repairs.add(follows.repairs)
+    if follows.jobs:
+        part.jobs.add(follows.jobs)
+    if follows.repairs:
+        part.repairs.add(follows.repairs)
     followed = [answer for answer in answers.values() if isinstance(answer, EventRecord)]
     are_new = part.event_records.add_all(_set_confidences(followed, part))
     new = {answer.id for answer, is_new in zip(followed, are_new, strict=True) if is_new}

@@ -6,7 +6,7 @@ Facts about nodes are read from one cluster, so that nodes of the same name are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -81,9 +81,10 @@ class History:
     def every(self) -> list[ClusterHistory]:
         return [self.cluster(name) for name in self.clusters.names()]
 
-    def only(self) -> ClusterHistory:
-        """Return the history of the only cluster; of the unnamed one while no cluster is known."""
-        names = self.clusters.names() or [UNNAMED]
+    def only(self, names: Sequence[str] = ()) -> ClusterHistory:
+        """Return the history of the only cluster; of the unnamed one while no cluster is known.
+        `names` of the clusters, if they have just been read."""
+        names = names or self.clusters.names() or [UNNAMED]
         if len(names) > 1:
             listed = '", "'.join(names)
             raise UsageError(f'the history knows clusters "{listed}": name one with --cluster')

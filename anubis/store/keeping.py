@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -222,6 +222,7 @@ class LastTurn:
     at: float
     by: str
     seen_at: float | None = None  # when an orchestrator last showed the fleet
+    breakers: Mapping[str, Breaker] = field(default_factory=dict)  # as it left them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,7 +424,11 @@ class KeeperState:
     def last_turn(self) -> LastTurn | None:
         with self._database.reading() as connection:
             row = _keeper_row(connection, self._cluster)
-        return LastTurn(at=row.turned_at, by=row.turned_by, seen_at=row.seen_at) if row else None
+        if row is None:
+            return None
+        return LastTurn(
+            at=row.turned_at, by=row.turned_by, seen_at=row.seen_at, breakers=row.breakers
+        )
 
     def time(self, reading: ClockReading, *, is_turn: bool = False) -> Time:
         """Return the time by which ages are told, going by the clock of earlier turns."""
@@ -493,9 +498,8 @@ class KeeperState:
             return frozenset(connection.execute(query).scalars())
 
     def breakers(self) -> Mapping[str, Breaker]:
-        with self._database.reading() as connection:
-            row = _keeper_row(connection, self._cluster)
-        return row.breakers if row else {}
+        last = self.last_turn()
+        return last.breakers if last else {}
 
     def open_actions(self) -> list[LifeAction]:
         """Return open actions, oldest first."""
