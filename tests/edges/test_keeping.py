@@ -67,7 +67,7 @@ from anubis.core.keep.life import Owed, Proof, State
 from anubis.core.records import CampaignKind, Judgement
 from anubis.lab.simulation.simulated_fleet import plants
 from anubis.operations.caller import Caller
-from anubis.operations.campaigns import run_campaign
+from anubis.operations.campaigns import resume_campaign, run_campaign
 from anubis.operations.fleet import standings
 from anubis.operations.gate import gate
 from anubis.operations.import_ import report_incidents
@@ -99,6 +99,7 @@ from anubis.report.keep import headline, keeping_fields
 from anubis.report.nodes import standing
 from anubis.report.watch_rounds import sentences_on_rates
 from anubis.store import codec
+from anubis.store.executions import Executions
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
 from anubis.store.keeping import News
@@ -1003,6 +1004,40 @@ def test_a_firing_alert_drains_its_node_at_the_next_turn_and_until_it_has_passed
     assert "prove" in [action.command.kind for action in fleet.actions]
     assert states(fleet)[node] is State.IN_SERVICE
     assert node not in site.drained
+
+
+def _killed_after_a_result(measure):
+    record = Executions.record
+
+    def record_and_die(*of):
+        record(*of)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Executions.record = record_and_die
+    measure()
+
+
+@pytest.mark.parametrize(
+    ("verb", "is_told"), [("validate", True), ("validate", False), ("sweep", True)]
+)
+def test_a_killed_test_that_is_resumed_proves_nothing_from_before_an_incident(site, verb, is_told):
+    node = _good(site)
+    site.tell(FleetUpgraded(nodes=(node,)))
+    terms = Terms(suite=site.suite, benchmarks=(site.desk.programs,), cluster=site.cluster)
+    of = {
+        "validate": partial(site.measure, ValidateRequest, [node]),
+        "sweep": partial(sweep, (node,), terms, site.caller),
+    }
+    driver = get_context("fork").Process(target=_killed_after_a_result, args=[of[verb]])
+    driver.start()
+    driver.join()
+    assert driver.exitcode == -signal.SIGKILL
+    site.later(100)
+    if is_told:
+        site.tell(IncidentReported(nodes=(node,), category="gpu"))
+    site.later(LASTS_S)
+    resume_campaign(CampaignKind.VALIDATE, caller=site.caller)
+    assert site.gate(node) is (Judgement.UNKNOWN if is_told else Judgement.HEALTHY)
 
 
 def test_under_maintenance_a_node_is_left_alone_by_every_verb_until_it_ends(site):
