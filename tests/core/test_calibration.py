@@ -360,6 +360,14 @@ def test_odd_units_do_not_hide_each_other():
     assert list(usual_units(balance, np.arange(59))) == list(range(40))
 
 
+def test_a_scatter_is_learned_from_a_bare_majority_of_equal_units_beside_better_ones():
+    """All of the majority but one were ignored, and one has no scatter."""
+    better = np.random.default_rng(1).uniform(150, 160, 63)
+    learned = learn(np.concatenate((np.full(65, 100.0), better))[:, None])
+    assert np.isfinite(learned.alpha)
+    assert not called(np.full((65, 1), 100.0), learned).any()
+
+
 @pytest.mark.parametrize(("levels", "two"), [([0.0, 1.0], True), ([0.0, 0.5, 1.0], False)])
 def test_two_groups_differ_from_mere_scatter(levels, two):
     rng = np.random.default_rng(23)

@@ -63,7 +63,8 @@ class Strictness:
     alpha: float
     rate: float
     two_sided: bool = False
-    least: float = LEAST_SPREAD  # no scatter is smaller: that of rounding, if values are rounded
+    least: float = LEAST_SPREAD  # no scatter is smaller: that of rounding, if values are rounded,
+    least_typical: float = LEAST_SPREAD  # and no scatter of typical losses
 
     @property
     def policy_prior(self) -> Prior:
@@ -242,14 +243,15 @@ def _common_bounds(
 ) -> tuple[Bound, Bound]:
     """The limits of mean and typical loss. A healthy unit is beyond any of them no more often than
     the rate. If the two losses are correlated, they cost little more than one."""
-    usual = [usual_units(loss, votes, strictness.least) for loss in losses]
+    leasts = strictness.least, strictness.least_typical
+    usual = [usual_units(loss, votes, least) for loss, least in zip(losses, leasts, strict=True)]
     of_both = np.intersect1d(usual[0], usual[1])
     correlation = _correlation(*(loss[of_both] for loss in losses))
     rate = strictness.rate / _independent_count(correlation, strictness.rate)
-    shared = replace(strictness, rate=rate)
+    of_mean, of_typical = (replace(strictness, rate=rate, least=least) for least in leasts)
     return (
-        _bound(losses[0], usual[0], votes, shared, owners, priors.mean),
-        _bound(losses[1], usual[1], votes, shared, owners, priors.typical),
+        _bound(losses[0], usual[0], votes, of_mean, owners, priors.mean),
+        _bound(losses[1], usual[1], votes, of_typical, owners, priors.typical),
     )
 
 
@@ -481,7 +483,8 @@ def _scatter(losses: Samples, usual: Ints, least: float) -> tuple[float, float, 
 
     n, ordered = usual.size, np.sort(losses[usual])
     odd_ones = int(np.sum(losses > ordered[-1]))
-    better = ordered[: n - max(0, _ignored_count(losses.size) - odd_ones)]
+    ignored = min(n // 2, max(0, _ignored_count(losses.size) - odd_ones))
+    better = ordered[: n - ignored]
     expected = ndtri((np.arange(1, better.size + 1) - 0.375) / (n + 0.25))
     centred = expected - expected.mean()
     spread = max(least, float(better @ centred / (centred @ centred)))

@@ -105,12 +105,14 @@ def learn(
     voters = np.arange(len(samples)) if votes is None else np.asarray(votes)
     measured = as_measured(samples, metric.direction, key)
     two_sided = metric.direction == "either"
-    rounded = policy.calibrated and not (two_sided or metric.is_count)
+    may_be_rounded = policy.calibrated and not (two_sided or metric.is_count)
+    rounded = rounding.find_rounding(samples) if may_be_rounded else rounding.NONE
     strictness = Strictness(
         alpha=policy.alpha,
         rate=policy.false_alarm_rate / together,
         two_sided=two_sided,
-        least=rounding.least_scatter(samples) if rounded else LEAST_SPREAD,
+        least=rounded.of_mean,
+        least_typical=rounded.of_typical,
     )
     if two_sided or not policy.calibrated:
         owners = None
@@ -118,7 +120,7 @@ def learn(
     few = witnesses < FEWEST and not (two_sided or from_repeats) and votes is None
     slow = None
     if count_slow and policy.calibrated and not two_sided:
-        slow = _learn_slow_steps(measured.subset(voters), policy, strictness.rate)
+        slow = _learn_slow_steps(measured.subset(voters), policy, strictness.rate, rounded.of_steps)
     level = slow_steps.set_aside(measured, slow).level if slow else measured
     fleet = level.sort_each()
     begin = None if start is None else goodness(start.reference, start.direction)
@@ -147,15 +149,18 @@ def learn(
         criterion = replace(criterion, earlier=len(earlier))
         if few and _has_loose_limit(criterion, policy.alpha):
             criterion = replace(criterion, doubt_alpha=policy.alpha)
-        elif strictness.least > LEAST_SPREAD:
-            finer = _choose(replace(taught, strictness=replace(strictness, least=LEAST_SPREAD)))
+        elif rounded is not rounding.NONE:
+            fine = replace(strictness, least=LEAST_SPREAD, least_typical=LEAST_SPREAD)
+            finer = _choose(replace(taught, strictness=fine))
             if _has_loose_limit(criterion, finer.alpha):
                 criterion = replace(criterion, doubt_alpha=finer.alpha)
         criterion = _add_sensitivity(criterion, taught, learned.calibration, measured, level)
     return replace(criterion, refusal=_refusal(criterion, policy))
 
 
-def _learn_slow_steps(units: ecdf.Bundle, policy: Policy, rate: float) -> SlowSteps | None:
+def _learn_slow_steps(
+    units: ecdf.Bundle, policy: Policy, rate: float, half_a_step: float
+) -> SlowSteps | None:
     """The slow steps of a fleet. If suspects are measured again, a healthy unit may be beyond the
     limit of either measurement as often as the root of the rate for both. Slow steps that cost
     little are no defect unless stricter limits are welcome."""
@@ -164,7 +169,7 @@ def _learn_slow_steps(units: ecdf.Bundle, policy: Policy, rate: float) -> SlowSt
     both = rate * OF_SLOW_STEPS
     once = math.sqrt(both) if policy.confirm else both
     least = 0.0 if policy.own_alpha else OF_LOSS * (1 - policy.alpha)
-    return slow_steps.learn_slow_steps(units, once, both, least)
+    return slow_steps.learn_slow_steps(units, once, both, least, half_a_step)
 
 
 def _refusal(criterion: Criterion, policy: Policy) -> str:
@@ -314,7 +319,7 @@ class _Class:
             siblings.lags(losses, self.owners),
             self.owners,
             self.strictness.rate * OF_SIBLINGS,
-            self.strictness.least,
+            self.strictness.least_typical,
         )
         return None if limit is None else min(self.strictest, alpha_of(limit))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,27 +19,52 @@ from anubis.core.records import Samples
 FINEST = 0.002  # of the middle value: finer steps change no verdict
 SAME = 1e-6  # of the middle value: values that differ by less are equal
 FEW = 1 / 32  # of units, or one unit: if no more have another value, nothing was rounded
-FEWEST_STEPS = 8  # of a run; a shorter one is judged by single steps too
-SMOOTH = 0.25  # of a step: runs that scatter more show in their mean what is between two steps
+QUICK = 16  # values that show most fine steps
 OF_TWO = math.sqrt(6)  # a step, in standard deviations of the difference of two rounded values
+OF_ADJACENT = 1 / 4  # of a step squared: the variance of two adjacent values may be so large
+MIDDLE_HALF = 2 * math.pi * 0.674  # a step is so many radians for the upper quartile
 
 
-def least_scatter(samples: Sequence[Samples] | Samples) -> float:
-    """The standard deviation that rounding gives the relative difference of two units."""
+@dataclass(frozen=True)
+class Rounding:
+    """The least standard deviation that the losses of units have because values were rounded."""
+
+    of_mean: float = LEAST_SPREAD
+    of_typical: float = LEAST_SPREAD
+    of_steps: float = 0.0  # half a step of rounding, relative to the middle value
+
+
+NONE = Rounding()
+
+
+def find_rounding(samples: Sequence[Samples] | Samples) -> Rounding:
+    """The scatter by rounding. It averages out in a run that scatters by more than a step, and not
+    in one whose values are on two adjacent steps.
+
+    The mean of rounded values is off by a wave in the true value. A normal scatter of w steps makes
+    its first harmonic exp(-2 pi² w²) times as high (Widrow 1961). The middle half of the values is
+    spread nearly evenly up to 0.674 w, and makes it at most 1 / (2 pi 0.674 w) times as high.
+    """
     if isinstance(samples, np.ndarray):
         firsts = samples[:, 0]
     else:
         firsts = np.array([sample[0] for sample in samples])
     middle = float(np.median(firsts))
-    if not middle * FINEST < step_of(firsts, middle):  # most metrics have none: a quick look
-        return LEAST_SPREAD
+    for values in (firsts[:QUICK], firsts):  # most metrics have none: a quick look
+        if np.ptp(values) and not middle * FINEST < step_of(values, middle):
+            return NONE
     step = step_of(np.concatenate(samples), middle)
     means = np.array([np.mean(sample) for sample in samples])
-    scatter = np.median([np.std(sample) for sample in samples])
-    smooth = scatter > SMOOTH * step and min(map(len, samples)) >= FEWEST_STEPS
-    if smooth or not (middle * FINEST < step and varies(means)):
-        return LEAST_SPREAD
-    return step / middle / OF_TWO
+    if not (middle * FINEST < step and varies(means)):
+        return NONE
+    variance = float(np.median([np.var(sample) for sample in samples])) / step**2
+    scatter = math.sqrt(max(0.0, variance - OF_ADJACENT))
+    largest = step / middle / OF_TWO
+    return Rounding(
+        of_mean=max(LEAST_SPREAD, largest * math.exp(-2 * (math.pi * scatter) ** 2)),
+        of_typical=max(LEAST_SPREAD, largest / max(1.0, MIDDLE_HALF * scatter)),
+        of_steps=step / middle / 2,
+    )
 
 
 def step_of(values: Samples, middle: float) -> float:

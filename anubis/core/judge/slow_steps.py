@@ -60,14 +60,16 @@ STALL = 2.0  # times as long, the stalls by which the power of a criterion is st
 
 
 def learn_slow_steps(
-    units: ecdf.Bundle, once: float, both: float, least: float = 0.0
+    units: ecdf.Bundle, once: float, both: float, least: float = 0.0, half_a_step: float = 0.0
 ) -> SlowSteps | None:
     """The slow steps of a fleet, from goodness in the order of measuring; None if runs are too
     short. `once`, `both`: the chances at which a unit is a suspect, and
-    is called defective. `least`: the share of a unit's rate that its slow steps cost at least."""
+    is called defective. `least`: the share of a unit's rate that its slow steps cost at least.
+    `half_a_step`, by which rounded values are off: no median deviation is smaller."""
     if units.lengths.min() < FEWEST_STEPS:
         return None
     usual, scatter = _usual_of_places(units) or _usual_of_all(units)
+    scatter = np.maximum(scatter, DEVIATIONS * half_a_step)
     slow = SlowSteps(
         usual=tuple(usual.round(DIGITS).tolist()),
         scatter=tuple(scatter.round(DIGITS).tolist()),
