@@ -221,7 +221,8 @@ def keeping_with(tmp_path: Path) -> anubis.Keeping:
         yaml.safe_dump({"places": {"dumps": f"{tmp_path}/{{job}}"}, "ranks_per_node": 2})
     )
     keeping = anubis.keeping_of(anubis.KeepRequest())
-    return replace(keeping, policy=replace(keeping.policy, diagnose=str(policy)))
+    changed = replace(keeping.policy, diagnose=str(policy))
+    return replace(keeping, chosen=replace(keeping.chosen, policy=changed))
 
 
 def end_job(id: str, caller: Caller, ended_at: float) -> None:
@@ -285,7 +286,8 @@ def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller
     policy = tmp_path / "diagnosis.yaml"
     policy.write_text(yaml.safe_dump({"places": {"logs": f"{tmp_path}/logs/{{job}}"}}))
     keeping = anubis.keeping_of(anubis.KeepRequest())
-    keeping = replace(keeping, policy=replace(keeping.policy, diagnose=str(policy)))
+    changed = replace(keeping.policy, diagnose=str(policy))
+    keeping = replace(keeping, chosen=replace(keeping.chosen, policy=changed))
     for _ in range(2):
         (made,) = anubis.diagnose_due(keeping, caller)
         assert (made.past.job, made.past.at) == ("4711", NOW - 700)

@@ -206,7 +206,8 @@ def test_a_reported_stall_is_diagnosed_by_the_keeper_with_the_agents(
             [EventRecord(id="b", at=time.time() - 60, event=begins)], resolve(history, None, caller)
         )
     keeping = anubis.keeping_of(anubis.KeepRequest(), caller)
-    keeping = replace(keeping, policy=replace(keeping.policy, diagnose="default"))
+    changed = replace(keeping.policy, diagnose="default")
+    keeping = replace(keeping, chosen=replace(keeping.chosen, policy=changed))
     anubis.tell(anubis.Telling(event=JobStalled(nodes=(), job="4711")), caller)
     with site(truths(), tmp_path):
         (made,) = anubis.diagnose_due(keeping, caller)

@@ -252,7 +252,7 @@ def test_every_reader_sees_a_reported_event_at_once(fleet):
     refused = fleet.run("gate", "n3", "--duration", "24h", "--no-tests", "--cluster", "fleet.yaml")
     assert (refused.code, "of the incidents" in refused.out) == (1, False)
     decided = fleet.run("history", "decisions", "--last", "1")
-    assert "on n3: run nothing on n3 (fleet): in an incident or a repair" in decided.out
+    assert 'on n3: no-go, whatever the risk: n3: its incident "gpu" is not over' in decided.out
     (decision,) = fleet.run("history", "decisions", "--last", "1", "--json").lines
     assert (decision["nodes"], decision["down"]) == ([], ["n3"])
 

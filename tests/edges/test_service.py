@@ -441,6 +441,7 @@ WATCHERS_SAY = (
     {"event": "job-allocated", "nodes": ["n1"], "job": "7", "duration_s": 60.0},
     {"event": "job-stalled", "nodes": ["n1"], "job": "7"},
     {"event": "job-ended", "nodes": ["n1"], "job": "7"},
+    {"event": "job-unexplained", "nodes": ["n1"], "job": "7"},
     {"event": "incident-reported", "nodes": ["n1"], "category": "gpu"},
     {"event": "suspicion-raised", "nodes": ["n1"], "category": "gpu", "source": "log"},
     {"event": "part-suspected", "nodes": ["n1"], "part": "link leaf2 - spine1", "source": "ufm"},

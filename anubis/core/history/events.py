@@ -127,6 +127,7 @@ class JobUnexplained(KeptEvent):
     nodes, or between them."""
 
     kind = "job-unexplained"
+    token_scope = "report"
     is_of_job = True
     knows_nodes = True
     job: str
