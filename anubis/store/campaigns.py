@@ -160,14 +160,14 @@ def _glance(row: sa.Row[Any]) -> CampaignRow:
 def key_of(connection: sa.Connection, campaign_id: str) -> int:
     row = CAMPAIGNS.table.alias()  # an index that is damaged may lead to the row of another one
     query = sa.select(CAMPAIGNS.c.key, row.c.id).where(CAMPAIGNS.c.id == campaign_id)
-    found = connection.execute(query.outerjoin(row, row.c.key == CAMPAIGNS.c.key)).first()
-    if found is None:
+    entry = connection.execute(query.outerjoin(row, row.c.key == CAMPAIGNS.c.key)).first()
+    if entry is None:
         ids = sa.select(CAMPAIGNS.c.id).order_by(CAMPAIGNS.c.key.desc()).limit(SUGGESTED)
         hint = did_you_mean(campaign_id, connection.execute(ids).scalars())
         raise UnknownCampaignError(f'campaign "{campaign_id}" is not in the history; {hint}')
-    if found.id != campaign_id:
+    if entry.id != campaign_id:
         raise Damage(f'the way to campaign "{campaign_id}" is damaged')
-    return int(found.key)
+    return int(entry.key)
 
 
 def short_row(connection: sa.Connection, campaign_id: str) -> sa.Row[Any]:
