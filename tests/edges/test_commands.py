@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 
 import pytest
@@ -43,3 +44,19 @@ def test_a_flood_of_a_command_is_kept_in_part_with_its_last_words(
         site_commands.run_command(["sh", "-c", floods], LIMIT_S)
     with pytest.raises(OrchestratorError, match=r": the end$"):
         site_commands.run_command(["sh", "-c", f"{floods}; exit 3"], LIMIT_S)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to start a process of another user")
+def test_another_user_with_the_mark_of_a_command_is_left_alone_and_hides_none():
+    env = {**os.environ, site_commands.MARK: "bed/7/1.0"}
+    another_user, command = (
+        subprocess.Popen(["sleep", "1000"], env=env, user=user, start_new_session=True)
+        for user in (65534, None)
+    )
+    try:
+        assert site_commands.end_marked("bed/7/1.0")
+        assert command.wait(LIMIT_S) == -signal.SIGKILL
+        assert another_user.poll() is None
+    finally:
+        another_user.kill()
+        another_user.wait()

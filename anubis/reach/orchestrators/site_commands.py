@@ -96,11 +96,12 @@ def _kill_marked(pid: int, mark: str) -> None:
 
 
 def _marked_processes(mark: str) -> list[tuple[int, int, int]]:
-    """Return when each process with this mark began, its id and its session."""
+    """Return when each process of this user with this mark began, its id and its session. Another
+    user may write what it likes into an environment."""
     marked = []
     for folder in Path("/proc").glob("[1-9]*"):
         with suppress(OSError):
-            if _has_mark(int(folder.name), mark):
+            if folder.stat().st_uid == os.geteuid() and _has_mark(int(folder.name), mark):
                 # the name comes before, in brackets, and may contain anything
                 cells = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 marked.append((int(cells[19]), int(folder.name), int(cells[3])))
