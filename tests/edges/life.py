@@ -184,7 +184,8 @@ def _alert(site: KeptSite, story: Story, spares: Sequence[str]) -> None:
     )
     second = next(n for n in (second, site.new, *site.proven) if states[n] == "in-service")
     site.alert(second, fires=True)
-    states, swaps = site.keep(), site.swaps()
+    states = site.keep()
+    swaps = [swap for swap in site.swaps() if swap.endswith(f" for {second}")]
     back = [node for node in later_spares if owner.takes_jobs(node)]
     story.tell(
         f"an alert fires on {second}",
