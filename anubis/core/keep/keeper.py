@@ -439,7 +439,7 @@ class Keeper:
         """Return whether so few nodes are lost that the fault must be theirs, and not that of a
         network or of the orchestrator."""
         there = self.lives.count(FLEET).among
-        lost = sum(life.is_lost for life in self.lives.values())
+        lost = self.lives.count_lost()
         return there > 0 and lost <= allowed_count(self._policy.out_of_fleet, there + lost)
 
     def _is_repair_due(self, life: Life, at: float) -> bool:

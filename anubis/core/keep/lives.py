@@ -27,6 +27,7 @@ class Lives(Mapping[str, Life]):
         self._among: Counter[str] = Counter()  # by scope, as are the next two
         self._out: Counter[str] = Counter()
         self._new: Counter[str] = Counter()
+        self._lost = 0
         self._under_test: defaultdict[str, set[str]] = defaultdict(set)  # by test
         self._ready: defaultdict[str, set[str]] = defaultdict(set)  # spares, by sku
         self._vacant: defaultdict[str, set[str]] = defaultdict(set)  # nodes that await one, by sku
@@ -67,6 +68,10 @@ class Lives(Mapping[str, Life]):
         self._recount()
         return ScopeCount(among=self._among[scope], out=self._out[scope], new=self._new[scope])
 
+    def count_lost(self) -> int:
+        self._recount()
+        return self._lost
+
     def nodes_under_test(self, test: str) -> frozenset[str]:
         self._recount()
         return frozenset(self._under_test.get(test, ()))
@@ -101,6 +106,8 @@ class Lives(Mapping[str, Life]):
                     self._out[scope] += by
                 if is_new:
                     self._new[scope] += by
+        if life.is_lost:
+            self._lost += by
         if life.trial is not None:
             _enter(self._under_test[life.trial.id], life.node, by)
         if life.is_reserve and life.is_ready:
