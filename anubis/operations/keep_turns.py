@@ -33,7 +33,7 @@ from anubis.core.keep.keeper_events import (
     VerdictReached,
     Waited,
 )
-from anubis.core.keep.life import Life, Proof, last_ends, open_incidents
+from anubis.core.keep.life import Life, Proof, ended_incidents, open_incidents
 from anubis.core.keep.reasons import reason
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
@@ -210,7 +210,7 @@ class KeeperTurns:
             unreachable=held | past.standing.down,
             held=held,
             incidents=open_incidents(past.incidents, at),
-            ended=last_ends(past.incidents, in_incidents, at),
+            ended=ended_incidents(past.incidents, in_incidents, at),
             maintained=open_windows(past.windows, at),
         )
 

@@ -64,8 +64,17 @@ from anubis.core.keep.keeper_events import (
     Waited,
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy, LocatePolicy
-from anubis.core.keep.life import Life, Proof, State, last_ends, open_incidents
-from anubis.core.keep.reasons import HELD, LOST, NO_DEFECT, SPARE, SUSPECTED, is_ours, reason
+from anubis.core.keep.life import Life, Proof, State, ended_incidents, open_incidents
+from anubis.core.keep.reasons import (
+    HELD,
+    LOST,
+    NO_DEFECT,
+    SPARE,
+    SUSPECTED,
+    code_of,
+    is_ours,
+    reason,
+)
 from anubis.core.records import Judgement, Remedy
 
 NODES = {**{f"n{i}": "h100" for i in range(8)}, **{f"m{i}": "a100" for i in range(4)}}
@@ -264,8 +273,8 @@ class Book:
                 self.work[node] = (event.at, frozenset(seen.jobs)) if is_known else None
 
     def _turn(self, event):
-        """Take a turn. Processes of the turn before have ended since, on any monitor's clock."""
-        turned_at, self.waited_at = self.waited_at, event.at
+        """Take a turn. What was open in the turn before, and is over, ended now: whatever clock."""
+        self.waited_at = event.at
         limit_s = self.policy.answered_s
         self.searching = {k: s for k, s in self.searching.items() if event.at - s[0] <= limit_s}
         self.maintained = event.maintained.keys()
@@ -276,9 +285,8 @@ class Book:
         }
         for node, before in self.incidents.items():
             for category in before - now.get(node, set()):
-                if category in event.ended.get(node, {}):
-                    end = event.ended[node][category]
-                    self.after[node].add((category, end if end > turned_at else event.at))
+                if category in event.ended.get(node, ()):
+                    self.after[node].add((category, event.at))
         self.incidents = now
 
     def redate(self, date):
@@ -393,7 +401,8 @@ class Book:
                         self.surely_out.add(node)
                     if before in ("", *NO_DEFECT):
                         self._check_share(node, waiting_before)
-                        if not self.cordons[node] or before == SUSPECTED:  # it was in service
+                        is_held = SUSPECTED in (before, code_of(self.cordons[node]))
+                        if is_held or not self.cordons[node]:  # it was in service
                             self.vacant[node] = now
             case Release(node=node):
                 assert not self.is_bad(node), f"{node} is released"
@@ -700,7 +709,7 @@ class World:
             maintained=dict.fromkeys(self.maintained, WINDOW),
             owes=frozenset(node for node in NODES if self.book.owes(node)),
             incidents=open_incidents(columns, self.now),
-            ended=last_ends(columns, known, self.now),
+            ended=ended_incidents(columns, known, self.now),
         )
 
     def turn(self, *, looks=True):

@@ -24,7 +24,7 @@ from anubis.core.clock import (
 from anubis.core.history.status import Incident
 from anubis.core.history.tracks import IncidentColumns
 from anubis.core.keep.keeper_events import Concluded, Dating, FleetSeen, VerdictReached, Waited
-from anubis.core.keep.life import Life, OpenIncident, Proof, last_ends, open_incidents
+from anubis.core.keep.life import Life, OpenIncident, Proof, ended_incidents, open_incidents
 from anubis.core.records import Judgement
 
 NOW = 1.7e9
@@ -267,4 +267,6 @@ def test_an_incident_without_an_end_is_open_now_even_if_it_begins_later():
         [goes_on, replace(goes_on, node="n2", end=NOW + YEAR_S)]
     )
     assert open_incidents(columns, NOW) == {"n1": (OpenIncident(category="gpu", at=NOW),)}
-    assert last_ends(columns, {"n1", "n2"}, NOW) == {"n2": {"gpu": NOW}}, "it was open, and is over"
+    assert ended_incidents(columns, {"n1", "n2"}, NOW) == {"n2": {"gpu"}}, (
+        "it was open, and is over"
+    )

@@ -894,7 +894,7 @@ def test_a_node_in_an_incident_is_out_and_stays_out_until_it_has_passed_since(cl
     assert cluster.state() is State.OUT
     cluster.conclude(HEALTHY, "n0")  # while it goes on, nothing is proven
     assert not cluster.hear(alert(cluster, "n0"))
-    over = alert(cluster, ended={"n0": {"GPUXid": cluster.later()}})
+    over = alert(cluster, ended={"n0": frozenset({"GPUXid"})})
     test = only(cluster.hear(over), Prove)
     assert (test.proof, test.about, {*test.owed}) == (Proof.OF_CATEGORY, "GPUXid", {"n0"})
     assert not [c for c in cluster.commands if isinstance(c, Release)]

@@ -67,7 +67,7 @@ from anubis.core.keep.keeper_events import (
 from anubis.core.keep.keeping_policy import KeepingPolicy, allowed_count
 from anubis.core.keep.life import AFTER_JOBS, Attempt, DefectFound, Life, OpenTest, Owed, Proof
 from anubis.core.keep.lives import Lives, next_in_line, reserve_of
-from anubis.core.keep.reasons import SPARE, SUSPECTED, UNPROVEN
+from anubis.core.keep.reasons import SPARE, SUSPECTED, UNPROVEN, code_of
 from anubis.core.keep.suspicions import owed_for
 from anubis.core.records import Judgement, Remedy
 
@@ -160,10 +160,10 @@ class Keeper:
             case FleetSeen() if event.at >= self.seen_at:
                 yield from self._all(self._show(event))
             case Waited() if event.at > self.waited_at:
-                before, self.waited_at = self.waited_at, event.at
+                self.waited_at = event.at
                 self._unreachable, self._held = event.unreachable, event.held
                 for node in [*self.lives, *(event.watched - self.lives.keys())]:
-                    yield node, self._learn(node, self._age, event, before)
+                    yield node, self._learn(node, self._age, event)
 
     def _learn(
         self, node: str, fact: Callable[Concatenate[Life, P], Learnt], *of: P.args, **by: P.kwargs
@@ -257,10 +257,10 @@ class Keeper:
             return _mark_arrived(life, at)
         return replace(life, present=True, present_at=at) if at >= life.present_at else life
 
-    def _age(self, life: Life, event: Waited, before: float) -> Learnt:
+    def _age(self, life: Life, event: Waited) -> Learnt:
         """Life after time has passed since the turn before, with the commands that follow."""
         commands: list[LifeCommand] = []
-        life = _update_answers(_update_incidents(life, event, before), event)
+        life = _update_answers(_update_incidents(life, event), event)
         if life.maintained != (window := event.maintained.get(life.node)):
             life = replace(life, maintained=window)
         if life.node in event.unproven:
@@ -710,7 +710,8 @@ class Keeper:
         is_first = not life.is_taken_out
         if is_first and (blocked := self._block(life)) is not None:
             return blocked
-        if is_first and (not life.cordon or life.out_code == SUSPECTED):  # it was in service
+        is_held = SUSPECTED in (life.out_code, code_of(life.cordon))
+        if is_first and (is_held or not life.cordon):  # it was in service, or held for a test
             self._set(life.node, vacated_at=at)
         return [*self._send_cordon(life, code, reason, at), *self._requeue(life, reason)]
 
@@ -851,19 +852,16 @@ def _begin_serving(life: Life, at: float) -> Life:
     return replace(life, present=True, present_at=at).add_debt(Debt.DOUBT, at)
 
 
-def _update_incidents(life: Life, event: Waited, before: float) -> Life:
-    """Life with the reported incidents. An incident that ended leaves a debt, unless its report was
-    taken back. One that was open in the turn before cannot have ended before it: if its end is
-    dated so, late or by another clock, it ended now."""
+def _update_incidents(life: Life, event: Waited) -> Life:
+    """Life with the reported incidents. An incident that ended leaves a debt as of now, unless its
+    report was taken back: its end is dated by a clock that may not agree with that of tests."""
     now = event.incidents.get(life.node, ())
     still = {incident.category for incident in now}
     over = {incident.category for incident in life.incidents} - still
-    ended = event.ended.get(life.node, {})
     if now != life.incidents:
         life = replace(life, incidents=now)
-    for category in sorted(over & ended.keys()):
-        end = ended[category] if ended[category] > before else event.at
-        life = life.add_debt(Debt.INCIDENT, end, category)
+    for category in sorted(over & event.ended.get(life.node, frozenset())):
+        life = life.add_debt(Debt.INCIDENT, event.at, category)
     return life
 
 

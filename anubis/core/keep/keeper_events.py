@@ -139,7 +139,7 @@ class Waited(_Timed):
     unreachable: frozenset[str] = frozenset()  # others measure on them, or they are down
     held: frozenset[str] = frozenset()  # those of them on which others measure
     incidents: Mapping[str, tuple[OpenIncident, ...]] = field(default_factory=dict)  # by node
-    ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # times by category
+    ended: Mapping[str, frozenset[str]] = field(default_factory=dict)  # categories, by node
     maintained: Mapping[str, Window] = field(default_factory=dict)  # nodes under maintenance
 
 

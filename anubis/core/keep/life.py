@@ -425,14 +425,13 @@ def open_incidents(incidents: IncidentColumns, at: float) -> dict[str, tuple[Ope
     return {node: tuple(of_node) for node, of_node in by_node.items()}
 
 
-def last_ends(
+def ended_incidents(
     incidents: IncidentColumns, nodes: Collection[str], at: float
-) -> dict[str, dict[str, float]]:
-    """Time of the last end of an incident, by node and category. An incident dated later than now
-    counts as over now: a clock was wrong."""
-    by_node: dict[str, dict[str, float]] = {}
+) -> dict[str, frozenset[str]]:
+    """Categories of the incidents that are over, by node. An incident dated later than now counts
+    as over: a clock was wrong."""
+    by_node: defaultdict[str, set[str]] = defaultdict(set)
     for incident in incidents.select_nodes(nodes) if nodes else ():
         if incident.end is not None and (incident.end <= at or incident.start > at):
-            end, ends = min(incident.end, at), by_node.setdefault(incident.node, {})
-            ends[incident.category] = max(end, ends.get(incident.category, end))
-    return by_node
+            by_node[incident.node].add(incident.category)
+    return {node: frozenset(categories) for node, categories in by_node.items()}
