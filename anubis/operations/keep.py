@@ -203,9 +203,9 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
         raise UsageError(f"action {action.id} is no longer needed: see anubis history actions")
     why = ""
     if isinstance(command, TryRepair):
-        why = keeper.reason_against(command, at)
+        why = keeper.repairs.reason_against(command, at)
     elif isinstance(command, Prove) and command.proof is Proof.TOGETHER:
-        why = keeper.reason_against_search(command, at)
+        why = keeper.proofs.reason_against_search(command, at)
     if why:
         raise UsageError(f"action {action.id} cannot be done now: {why}")
     approved, further = keeper.approve(command, at)

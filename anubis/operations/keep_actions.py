@@ -260,7 +260,7 @@ class ActionRunner:
         meanwhile."""
         from anubis.operations.campaigns import hold_clock
 
-        why = self._turns.take().reason_against(repair, self._turns.time().now)
+        why = self._turns.take().repairs.reason_against(repair, self._turns.time().now)
         if why:
             self._end_repair(action, repair, why, has_begun=False)
             return True

@@ -396,9 +396,11 @@ def test_no_more_nodes_are_repaired_at_once_than_the_policy_says_and_none_withou
             assert is_moot(command, cluster.keeper.lives) is (policy.repair is Mode.ACT)
     *approved, third, _ = [c for c in commands if isinstance(c, TryRepair)]
     for command in approved:
-        assert cluster.keeper.reason_against(command, cluster.now) == ""
+        assert cluster.keeper.repairs.reason_against(command, cluster.now) == ""
         cluster.keeper.approve(command, cluster.now)
-    assert "as many as the policy allows" in cluster.keeper.reason_against(third, cluster.now)
+    assert "as many as the policy allows" in cluster.keeper.repairs.reason_against(
+        third, cluster.now
+    )
 
 
 def test_a_command_that_was_refused_is_asked_for_again_and_one_that_ran_is_not():
@@ -512,9 +514,9 @@ def test_a_proposed_search_and_the_check_of_its_nodes_stay_beside_each_other():
     assert (check.proof, search.proof) == (Proof.CHECK, Proof.TOGETHER)
     action = LifeAction(id=1, at=0.0, command=search, stage=Stage.PROPOSED, changed_at=0.0)
     assert Docket([action]).outdated_proposals(check) == []
-    assert cluster.keeper.reason_against_search(search, cluster.now) == ""
+    assert cluster.keeper.proofs.reason_against_search(search, cluster.now) == ""
     cluster.hear(noticed(cluster.later(1), JobAllocated(nodes=("n0",), job="9", duration_s=60)))
-    assert cluster.keeper.reason_against_search(search, cluster.now)
+    assert cluster.keeper.proofs.reason_against_search(search, cluster.now)
     assert not is_moot(search, cluster.keeper.lives)
 
 

@@ -14,7 +14,6 @@ breakers: rebuilt from them, it continues alike.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -35,7 +34,7 @@ from anubis.core.history.events import (
     RepairDone,
     SuspicionRaised,
 )
-from anubis.core.keep.breaker import FLEET, OF_JOB, Allowance, Breaker, room, scopes
+from anubis.core.keep.breaker import OF_JOB, Allowance, Breaker, room, scopes
 from anubis.core.keep.commands import (
     CloseTicket,
     Cordon,
@@ -64,21 +63,18 @@ from anubis.core.keep.keeper_events import (
     VerdictReached,
     Waited,
 )
-from anubis.core.keep.keeping_policy import KeepingPolicy, allowed_count
-from anubis.core.keep.life import AFTER_JOBS, Attempt, DefectFound, Life, OpenTest, Owed, Proof
+from anubis.core.keep.keeping_policy import KeepingPolicy
+from anubis.core.keep.life import AFTER_JOBS, DefectFound, Life, Owed, Proof
 from anubis.core.keep.lives import Lives, next_in_line, reserve_of
+from anubis.core.keep.proofs import Proofs
 from anubis.core.keep.reasons import SPARE, SUSPECTED, UNPROVEN, code_of
+from anubis.core.keep.repairs import Repairs
 from anubis.core.keep.suspicions import owed_for
 from anubis.core.records import Judgement, Remedy
 
-REPAIRS_S = 7 * DAY_S  # in which repairs of a node are counted
 SEARCHED_S = DAY_S  # after a job, for the fault behind its trouble
 NOT_PROVEN = "new, not yet proven"
 UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
-URGENCY = (
-    *(Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.ANSWER, Debt.UPGRADE),
-    *(Debt.NEW, Debt.FAILURE, Debt.DOUBT, Debt.WORK),
-)
 
 
 Learnt = tuple[Life, list[LifeCommand]]
@@ -104,12 +100,11 @@ class Keeper:
     ) -> None:
         """`remedy_of` a code: for repairs by commands."""
         self._policy = policy
-        self._remedy_of = remedy_of
         self._dating = dating
         self.lives = Lives(map(dating.heal, lives))
         self.breakers = dict(breakers or {})
-        self._unreachable: frozenset[str] = frozenset()  # they cannot be measured
-        self._held: frozenset[str] = frozenset()  # others measure on them
+        self.repairs = Repairs(self.lives, policy, remedy_of)
+        self.proofs = Proofs(self.lives, policy, self.repairs.is_due_before_test)
         self.seen_at = dating.stamp(seen_at)  # when the orchestrator last showed the fleet
         self.waited_at = dating.stamp(waited_at)  # the last check of which nodes are measured
 
@@ -156,12 +151,12 @@ class Keeper:
                 for node in sorted(self.lives.nodes_under_test(event.test)):
                     yield node, self._learn(node, self._refuse, event)
             case RepairRan(node=node) if node in self.lives:
-                yield node, self._learn(node, self._end_repair, event)
+                yield node, self._learn(node, self.repairs.end, event)
             case FleetSeen() if event.at >= self.seen_at:
                 yield from self._all(self._show(event))
             case Waited() if event.at > self.waited_at:
                 self.waited_at = event.at
-                self._unreachable, self._held = event.unreachable, event.held
+                self.lives.unreachable, self.lives.held = event.unreachable, event.held
                 for node in [*self.lives, *(event.watched - self.lives.keys())]:
                     yield node, self._learn(node, self._age, event)
 
@@ -347,7 +342,7 @@ class Keeper:
         )
         owed = tuple(o for o in life.owed if o.debt is not Debt.SUSPICION)
         life = replace(life, defect=defect, ticket=ticket, owed=owed, judged_at=event.at, tried=0)
-        return life, [*commands, *self._report_vain_repairs(life, event.at)]
+        return life, [*commands, *self.repairs.report_vain(life, event.at)]
 
     def _clear(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         before = life.owed
@@ -406,116 +401,6 @@ class Keeper:
         life = replace(life, refused=life.refused + 1)
         return life, [Notify(subject=life.node, sentence=event.reason)]
 
-    # --- repairs by commands of the site -------------------------------------------------
-
-    def _repairs(self, at: float) -> Iterator[LifeCommand]:
-        """Repairs that may begin now, one at a time for each node."""
-        if self._policy.repair is None:
-            return
-        places = self._policy.repaired_at_once - self._count_repairs()
-        waiting = (life for life in self.lives.values() if self._may_be_repaired(life, at))
-        for life in sorted(waiting, key=attrgetter("node")):
-            repair = self._next_repair(life, at)
-            if repair is None or (repair.mode is Mode.ACT and places <= 0):
-                continue
-            if repair.mode is Mode.ACT:
-                places -= 1
-                self._begin_repair(repair, at)
-            yield repair
-
-    def _may_be_repaired(self, life: Life, at: float) -> bool:
-        """Return whether the node is out, empty, and kept from jobs by Anubis, or lost for so long
-        that it has to prove itself anyhow."""
-        if life.is_lost:
-            away_s = at - max(life.present_at, life.repair_done_at)
-            is_free = life.is_idle and life.node not in self._held
-            is_free = is_free and not life.is_cordoned_by_others
-            return is_free and away_s > self._policy.away_s and self._are_few_lost()
-        is_empty = life.is_there and life.is_idle and life.node not in self._unreachable
-        is_ours = life.has_been_cordoned and life.cordoned_by_anubis
-        return is_empty and is_ours and life.is_taken_out and life.is_out_as(life.out_code)
-
-    def _are_few_lost(self) -> bool:
-        """Return whether so few nodes are lost that the fault must be theirs, and not that of a
-        network or of the orchestrator."""
-        there = self.lives.count(FLEET).among
-        lost = self.lives.count_lost()
-        return there > 0 and lost <= allowed_count(self._policy.out_of_fleet, there + lost)
-
-    def _is_repair_due(self, life: Life, at: float) -> bool:
-        """Return whether a command comes before the next test. Its node may not be out yet."""
-        acts = self._policy.repair is Mode.ACT
-        return acts and life.is_taken_out and self._next_repair(life, at) is not None
-
-    def _next_repair(self, life: Life, at: float) -> TryRepair | None:
-        """The next command of the remedy; None if there is none, or no more may be run."""
-        mode, remedy = self._policy.repair, self._remedy_of(life.cause) if life.cause else None
-        recent = life.attempts_since(at - REPAIRS_S)
-        if mode is None or remedy is None or len(recent) >= self._policy.repairs:
-            return None
-        tried = {attempt.words for attempt in recent}
-        untried = (words for words in remedy.commands_for(life.node) if words not in tried)
-        if (words := next(untried, None)) is None:
-            return None
-        limit_s = remedy.limit_s
-        return TryRepair(mode=mode, node=life.node, code=life.cause, words=words, limit_s=limit_s)
-
-    def _count_repairs(self) -> int:
-        return sum(life.repair is not None for life in self.lives.values())
-
-    def reason_against(self, repair: TryRepair, at: float) -> str:
-        """Return why a command that was proposed or kept earlier must not run now; empty: it would
-        be asked for now as well."""
-        before = self.lives[repair.node]
-        life = before.undo_attempt(repair.words)
-        count = self._count_repairs() - (before.repair is not None and life.repair is None)
-        next_repair = self._next_repair(life, at)
-        if not (life.is_there or life.is_lost):
-            return f"the node is {life.state}"
-        if life.jobs:
-            return f"job {min(life.jobs)} runs there"
-        if life.trial:
-            return "a test of the node runs"
-        if life.node in (self._held if life.is_lost else self._unreachable):
-            return "the node is measured by others, or does not answer"
-        if life.is_lost and not self._may_be_repaired(life, at):
-            return "too many nodes are lost, or this one is not to be touched"
-        if not self._may_be_repaired(life, at):
-            return "the node is not kept empty by Anubis any more"
-        if next_repair is None:
-            return "no command is to be run for the node any more"
-        if replace(next_repair, mode=repair.mode) != repair:
-            return f"another command is to be run now, for {next_repair.code}"
-        if count >= self._policy.repaired_at_once:
-            return f"{count} nodes are being repaired, as many as the policy allows at once"
-        return ""
-
-    def _begin_repair(self, repair: TryRepair, at: float) -> None:
-        attempt = Attempt(words=repair.words, at=at)
-        recent = self.lives[repair.node].attempts_since(at - REPAIRS_S)
-        self._set(repair.node, repair=attempt, attempts=(*recent, attempt))
-
-    def _end_repair(self, life: Life, event: RepairRan) -> Learnt:
-        begun = life.repair
-        if begun is None or begun.words != event.words or event.at < begun.at:
-            return life, []  # it was given up before it ended
-        if not event.has_begun:
-            return life.undo_attempt(event.words), []
-        life = replace(life, repair=None)
-        if not event.trouble:
-            return life, []
-        failed = Notify(subject=life.node, sentence=f"its repair failed: {event.trouble}")
-        return life, [failed, *self._report_vain_repairs(life, event.at)]
-
-    def _report_vain_repairs(self, life: Life, at: float) -> list[LifeCommand]:
-        """A report if commands were tried, the node still has a defect, and no more are tried."""
-        tried = life.attempts_since(at - REPAIRS_S)
-        if not tried or not (life.awaits_repair or life.is_lost) or self._next_repair(life, at):
-            return []
-        words = "1 command" if len(tried) == 1 else f"{len(tried)} commands"
-        sentence = f"{words} did not repair it ({life.cause}): it waits for a person"
-        return [Notify(subject=life.node, sentence=sentence)]
-
     # --- approvals by a person -----------------------------------------------------------
 
     def approve(self, command: ModedCommand, at: float) -> tuple[ModedCommand, list[LifeCommand]]:
@@ -524,11 +409,11 @@ class Keeper:
         approved = replace(command, mode=Mode.ACT)
         match approved:
             case Prove():
-                self.begin(approved, at)
+                self.proofs.begin(approved, at)
             case TryRepair():
-                self._begin_repair(approved, at)
+                self.repairs.begin(approved, at)
             case Cordon(node=node, code=code):
-                self._set(node, out_code=code, sent_at=at)
+                self.lives.set(node, out_code=code, sent_at=at)
             case Swap():
                 return approved, self._carry_out(approved, at)
         return approved, []
@@ -537,7 +422,7 @@ class Keeper:
         """Record that the owner of the nodes carried out this cordon, so that Anubis may release
         it."""
         if cordon.node in self.lives:
-            self._set(cordon.node, has_been_cordoned=True)
+            self.lives.set(cordon.node, has_been_cordoned=True)
 
     # --- a turn ----------------------------------------------------------------------------
 
@@ -547,8 +432,8 @@ class Keeper:
         for scope in gone:
             del self.breakers[scope]
         commands = [*self._fill_reserve(event), *self._keep_new_out(event.at)]
-        commands += [*self._repairs(event.at), *self._searches(event.at)]
-        return [*commands, *self._tests(event.at)]
+        commands += [*self.repairs.begin_due(event.at), *self.proofs.begin_search(event.at)]
+        return [*commands, *self.proofs.begin_due(event.at)]
 
     def _is_over(self, scope: str) -> bool:
         """Return whether the scope is gone: the breaker of a job ends with the job."""
@@ -564,96 +449,6 @@ class Keeper:
             for life in free[: max(0, lacking)]:
                 self.lives.change(life.node, _join_reserve, event.at)
                 yield from self._settle({life.node: event.at})
-
-    def _tests(self, at: float) -> list[LifeCommand]:
-        """Tests that may begin now, the most urgent nodes first: one test for each kind of
-        proof."""
-        waiting = [life for life in self.lives.values() if self._may_be_tested(life, at)]
-        waiting.sort(key=lambda life: (_urgency(life), life.node))
-        there = self.lives.count(FLEET).among
-        under_test = sum(life.trial is not None for life in self.lives.values())
-        places = allowed_count(self._policy.tested_at_once, there) - under_test
-        groups: defaultdict[tuple[Proof, str], list[Life]] = defaultdict(list)
-        for life in waiting[: max(0, places)]:
-            groups[life.needs].append(life)
-        return [
-            self._test(needs, {life.node: life.owed_alone for life in lives}, self._policy.test, at)
-            for needs, lives in groups.items()
-        ]
-
-    def _searches(self, at: float) -> Iterator[LifeCommand]:
-        """The search among the nodes of a job with unexplained trouble that may begin now; the job
-        that waits longest comes first."""
-        policy = self._policy.locate
-        if policy is None or self._searched_job():
-            return
-        groups: defaultdict[str, dict[str, tuple[Owed, ...]]] = defaultdict(dict)
-        for life in self.lives.values():
-            for owed in life.owed:
-                if owed.debt is Debt.UNEXPLAINED and _may_be_searched(life):
-                    groups[owed.about][life.node] = (owed,)
-        for job, group in sorted(groups.items(), key=_longest_wait):
-            lives = [self.lives[node] for node in sorted(group)]
-            is_new = any(at - life.searched_at >= policy.again_s for life in lives)
-            if 2 <= len(lives) <= policy.nodes and is_new and self._are_free(lives, at):
-                owed_by = {life.node: group[life.node] for life in lives}
-                yield self._test((Proof.TOGETHER, job), owed_by, policy.mode, at)
-                return
-
-    def _searched_job(self) -> str:
-        """The job among whose nodes a search runs; empty: none."""
-        trials = (life.trial for life in self.lives.values() if life.trial)
-        return next((trial.job for trial in trials if trial.job), "")
-
-    def _are_free(self, lives: Iterable[Life], at: float) -> bool:
-        return all(
-            life.is_idle and life.node not in self._unreachable and self._has_rested(life, at)
-            for life in lives
-        )
-
-    def reason_against_search(self, search: Prove, at: float) -> str:
-        """Return why a search that was proposed must not begin now; empty: it may."""
-        if job := self._searched_job():
-            return f"a search among the nodes of job {job} runs: one at a time"
-        lives = [self.lives[node] for node in search.owed]
-        if all(map(_may_be_searched, lives)) and self._are_free(lives, at):
-            return ""
-        return "not all of its nodes are free and in service"
-
-    def _test(
-        self,
-        needs: tuple[Proof, str],
-        owed: Mapping[str, tuple[Owed, ...]],
-        mode: Mode,
-        at: float,
-    ) -> Prove:
-        proof, about = needs
-        id = f"{proof.value} {about} {next(iter(owed))}@{at:.0f}"
-        test = Prove(mode=mode, id=id, proof=proof, about=about, owed=owed)
-        if test.mode is Mode.ACT:
-            self.begin(test, at)
-        return test
-
-    def begin(self, test: Prove, at: float) -> None:
-        """Mark the test's nodes as under test until it is answered."""
-        job = test.about if test.proof is Proof.TOGETHER else ""
-        for node in test.owed:
-            self._set(node, trial=OpenTest(id=test.id, at=at, job=job), tried_at=at)
-
-    def _may_be_tested(self, life: Life, at: float) -> bool:
-        is_out_of_reach = life.node in self._unreachable
-        is_free = (
-            life.is_there
-            and life.is_idle
-            and not is_out_of_reach
-            and not life.is_cordoned_by_others
-        )
-        is_asked_for = bool(life.owed_alone) and not life.is_in_repair and not life.incidents
-        is_due = is_asked_for and self._has_rested(life, at) and not life.awaits_repair
-        return is_free and is_due and not self._is_repair_due(life, at)
-
-    def _has_rested(self, life: Life, at: float) -> bool:
-        return at - life.tried_at >= self._policy.pause_after(life.tried + life.refused)
 
     # --- in and out of service -------------------------------------------------------------
 
@@ -712,7 +507,7 @@ class Keeper:
             return blocked
         is_held = SUSPECTED in (life.out_code, code_of(life.cordon))
         if is_first and (is_held or not life.cordon):  # it was in service, or held for a test
-            self._set(life.node, vacated_at=at)
+            self.lives.set(life.node, vacated_at=at)
         return [*self._send_cordon(life, code, reason, at), *self._requeue(life, reason)]
 
     def _requeue(self, life: Life, reason: str) -> list[LifeCommand]:
@@ -722,7 +517,7 @@ class Keeper:
         jobs = [job for job in life.jobs if job not in life.requeued]
         if mode is None or not jobs:
             return []
-        self._set(life.node, requeued=(*life.requeued, *jobs))
+        self.lives.set(life.node, requeued=(*life.requeued, *jobs))
         return [Requeue(mode=mode, node=life.node, job=job, reason=reason) for job in sorted(jobs)]
 
     def _block(self, life: Life) -> list[LifeCommand] | None:
@@ -758,20 +553,20 @@ class Keeper:
         is_shown = life.is_out_as(code) and (life.has_been_cordoned or life.is_cordoned_by_others)
         if is_same and (is_shown or mode is Mode.PROPOSE or not self._is_overdue(life, at)):
             return []
-        self._set(life.node, out_code=code, sent_at=at)
+        self.lives.set(life.node, out_code=code, sent_at=at)
         return [Cordon(mode=mode, node=life.node, code=code, reason=reason)]
 
     def _let_in(self, life: Life, at: float) -> list[LifeCommand]:
         if not life.cordon:
             if life.out_code and at - life.sent_at >= self._policy.resent_s:
-                self._set(life.node, out_code="")
+                self.lives.set(life.node, out_code="")
             return []
         is_ours = life.has_been_cordoned and life.cordoned_by_anubis
         is_sent = life.out_code == ""
         mode = self._policy.release
         if not is_ours or (is_sent and (mode is Mode.PROPOSE or not self._is_overdue(life, at))):
             return []
-        self._set(life.node, out_code="", sent_at=at)
+        self.lives.set(life.node, out_code="", sent_at=at)
         return [Release(mode=mode, node=life.node, reason="nothing is held against it any more")]
 
     def _is_overdue(self, life: Life, at: float) -> bool:
@@ -786,15 +581,12 @@ class Keeper:
                 yield from self._carry_out(swap, at)
 
     def _carry_out(self, swap: Swap, at: float) -> list[LifeCommand]:
-        self._set(swap.node, vacated_at=-math.inf)
+        self.lives.set(swap.node, vacated_at=-math.inf)
         return self._enter_service(swap.spare, at)
 
     def _enter_service(self, spare: str, at: float) -> list[LifeCommand]:
         self.lives.change(spare, _leave_reserve)
         return self._settle_node(spare, at)
-
-    def _set(self, node: str, **facts: Any) -> None:
-        self.lives.change(node, lambda life: replace(life, **facts))
 
 
 def _facts_shown(life: Life, seen: SeenNode) -> dict[str, Any]:
@@ -942,20 +734,6 @@ def _join_reserve(life: Life, at: float) -> Life:
 def _leave_reserve(life: Life) -> Life:
     owed = tuple(o for o in life.owed if o.debt is not Debt.RESERVE)
     return replace(life, is_reserve=False, owed=owed)
-
-
-def _urgency(life: Life) -> int:
-    return min(URGENCY.index(owed.debt) for owed in life.owed_alone)
-
-
-def _may_be_searched(life: Life) -> bool:
-    """Return whether a search needs the node: without a known fault, and ours to measure."""
-    return life.is_there and not life.must_be_out and not life.is_cordoned_by_others
-
-
-def _longest_wait(group: tuple[str, Mapping[str, tuple[Owed, ...]]]) -> tuple[float, str]:
-    job, owed_by = group
-    return min(owed.at for owed_here in owed_by.values() for owed in owed_here), job
 
 
 def _end_suspicion(id: str, node: str, outcome: Outcome, reason: str) -> EndSuspicion:

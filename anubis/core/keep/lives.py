@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
-from typing import Concatenate, ParamSpec
+from dataclasses import replace
+from typing import Any, Concatenate, ParamSpec
 
 from anubis.core.keep.breaker import ScopeCount, scopes
 from anubis.core.keep.life import Life, State
@@ -32,6 +33,8 @@ class Lives(Mapping[str, Life]):
         self._ready: defaultdict[str, set[str]] = defaultdict(set)  # spares, by sku
         self._vacant: defaultdict[str, set[str]] = defaultdict(set)  # nodes that await one, by sku
         self._uncounted: dict[str, Life | None] = {}  # changed node → its life at the last count
+        self.unreachable: frozenset[str] = frozenset()  # they cannot be measured now
+        self.held: frozenset[str] = frozenset()  # those of them on which others measure
         for life in lives:
             self._by_node[life.node] = life
             self._uncounted[life.node] = None
@@ -63,6 +66,9 @@ class Lives(Mapping[str, Life]):
             self._by_node[node] = life
             self._uncounted.setdefault(node, before)
         return life
+
+    def set(self, node: str, **facts: Any) -> None:
+        self.change(node, lambda life: replace(life, **facts))
 
     def count(self, scope: str) -> ScopeCount:
         self._recount()
