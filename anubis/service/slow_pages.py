@@ -145,10 +145,6 @@ def diagnoses_overview(question: Question) -> Overview:
     )
 
 
-def _do_nothing() -> None:
-    """Do nothing: a first task makes the pool start its process."""
-
-
 Inquiry = Callable[[Question], Overview]
 
 
@@ -169,8 +165,9 @@ class Overviews:
         self._running: dict[Inquiry, asyncio.Task[Overview]] = {}
 
     def start(self) -> None:
-        """Start the process early: that takes longer than most answers."""
-        self._get_executor().submit(_do_nothing)
+        """Start the process early, and let it load its packages, programs and templates by a first
+        answer, which nobody waits for: that takes longer than most answers."""
+        self._get_executor().submit(risk_overview, self._question)
 
     def _get_executor(self) -> Executor:
         if self._executor is None:
