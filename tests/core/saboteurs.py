@@ -149,6 +149,10 @@ class Book:
         self.ordered = {}  # the last order to each node that was not taken back: code, at
         self.surely_out = set()  # bad ever since they were ordered out
         self.vacant = {}  # nodes that were ordered out of service, and not replaced yet: since when
+        self.recovered = set()  # nodes that were well again since their order, as far as is known
+        self.may_be_vacant = (
+            set()
+        )  # and were ordered out once more: the keeper may have let them in
         self.cordoned = set()  # by their owner in our name, ever
         self.suspected = set()  # nodes that were, ever
         self.put_back = defaultdict(set)  # jobs that were, by the node for which, while they go on
@@ -186,6 +190,7 @@ class Book:
             case Waited() if event.at > self.waited_at:
                 self._turn(event)
         self.surely_out = {node for node in self.surely_out if self.is_bad(node)}
+        self.recovered |= {node for node in self.ordered if not self.may_be_out(node)}
         for _, nodes in self.searching.values():
             nodes.difference_update(
                 [n for n in nodes if not self.present[n][0] or self.retired[n][0]]
@@ -404,6 +409,9 @@ class Book:
                         is_held = SUSPECTED in (before, code_of(self.cordons[node]))
                         if is_held or not self.cordons[node]:  # it was in service
                             self.vacant[node] = now
+                    elif node in self.recovered and not self.cordons[node]:
+                        self.may_be_vacant.add(node)
+                    self.recovered.discard(node)
             case Release(node=node):
                 assert not self.is_bad(node), f"{node} is released"
                 assert node in self.cordoned
@@ -495,13 +503,15 @@ class Book:
         """Check that each spare takes one place, and each place one spare, the longest vacant one
         first. How late an order was heard of is unknown."""
         assert len({swap.spare for swap in swaps}) == len(swaps), "a spare takes two places"
-        assert self.vacant.keys() >= {swap.node for swap in swaps}, "nothing is vacant there"
-        since = {swap.node: self.vacant[swap.node] for swap in swaps}
-        assert len(since) == len(swaps), "two spares take one place"
-        for node in since if self.policy.swap is Mode.ACT else ():
-            del self.vacant[node]
+        nodes = {swap.node for swap in swaps}
+        assert len(nodes) == len(swaps), "two spares take one place"
+        assert nodes <= self.vacant.keys() | self.may_be_vacant, "nothing is vacant there"
+        since = {node: self.vacant[node] for node in nodes & self.vacant.keys()}
+        for node in nodes if self.policy.swap is Mode.ACT else ():
+            self.vacant.pop(node, None)
+            self.may_be_vacant.discard(node)
         for node in since:
-            for left in self._surely_vacant(NODES[node]) - since.keys():
+            for left in self._surely_vacant(NODES[node]) - nodes:
                 assert self.vacant[left] > since[node] - LATEST_S, f"{left} waits longer"
 
     def _surely_vacant(self, sku):
@@ -713,6 +723,8 @@ class World:
         )
 
     def turn(self, *, looks=True):
+        if self.ahead:  # a clock is believed before anything is dated by it
+            self.do_restart()
         events = sorted(self.unheard, key=lambda event: event.at)
         self.unheard = []
         for event in events:  # the history knows them before the keeper does
@@ -806,7 +818,11 @@ class World:
         assert self.steady - self.jumped_at >= SETTLED_S
         assert self.is_long
         dating = Dating(now=time.now, before=time.before, correction=time.correction)
-        date = dating.stamp
+        until = time.correction.until
+
+        def date(at):  # what is told just now may be rounded to an instant later
+            return dating.stamp(until if abs(at - until) < 1e-6 else at)
+
         self.book.redate(date)
         self.told, self.unheard = redated(self.told, date), redated(self.unheard, date)
         self.base, self.ahead, self.is_long = self.base + self.ahead, 0.0, False
