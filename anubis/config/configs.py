@@ -43,7 +43,7 @@ from anubis.reach.executors.start_settings import (
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from anubis.reach.orchestrators.orchestrator import OrchestratorSettings, settings_kinds
 from anubis.text import hostlist, places
-from anubis.text.reading import Shape, kind_of, load_yaml, read
+from anubis.text.reading import Shape, kind_of, load_record, load_yaml, read
 
 if TYPE_CHECKING:  # what a gate need not load
     from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
@@ -448,14 +448,14 @@ def _orchestrator_in(written: object, where: str) -> OrchestratorSettings:
 
 def suite(name: str) -> Suite:
     path = find("suites", name)
-    file = read(load_yaml(path, ConfigError), _SuiteFile, f'"{path}"', ConfigError)
+    file = load_record(path, _SuiteFile, ConfigError)
     entries = (replace(entry, env={**file.env, **entry.env}) for entry in file.benchmarks)
     return Suite(name=path.stem, summary=file.summary, benchmarks=tuple(entries))
 
 
 def policy(name: str) -> Policy:
     path = find("policies", name)
-    file = read(load_yaml(path, ConfigError), _PolicyFile, f'"{path}"', ConfigError)
+    file = load_record(path, _PolicyFile, ConfigError)
     tables = [limit for table in file.limits for limit in limits(table)]
     expected = [rule for table in file.expectations for rule in expectations(table)]
     actions = [remedy for table in file.remedies for remedy in remedies(table)]
@@ -467,18 +467,18 @@ def simulation(name: str) -> Scenario:
     from anubis.lab.study.scenario import Scenario
 
     path = find("simulations", name)
-    return read(load_yaml(path, ConfigError), Scenario, f'"{path}"', ConfigError)
+    return load_record(path, Scenario, ConfigError)
 
 
 def keeping(name: str) -> KeepingPolicy:
     path = find("keeping", name)
-    return read(load_yaml(path, ConfigError), KeepingPolicy, f'"{path}"', ConfigError)
+    return load_record(path, KeepingPolicy, ConfigError)
 
 
 def limits(name: str) -> tuple[Limit, ...]:
     """A table of limits, by its name under configs/policies/limits/."""
     path = find("policies/limits", name)
-    file = read(load_yaml(path, ConfigError), _LimitsFile, f'"{path}"', ConfigError)
+    file = load_record(path, _LimitsFile, ConfigError)
     return tuple(
         bound.limit(file.benchmark, f"{path.stem}@{file.version}") for bound in file.limits
     )
@@ -487,14 +487,14 @@ def limits(name: str) -> tuple[Limit, ...]:
 def expectations(name: str) -> tuple[Expectation, ...]:
     """A table of settings, by its name under configs/policies/expectations/."""
     path = find("policies/expectations", name)
-    file = read(load_yaml(path, ConfigError), _ExpectationsFile, f'"{path}"', ConfigError)
+    file = load_record(path, _ExpectationsFile, ConfigError)
     return file.expectations
 
 
 def remedies(name: str) -> tuple[Remedy, ...]:
     """A table of remedies, by its name under configs/policies/remedies/."""
     path = find("policies/remedies", name)
-    return read(load_yaml(path, ConfigError), _RemediesFile, f'"{path}"', ConfigError).remedies
+    return load_record(path, _RemediesFile, ConfigError).remedies
 
 
 def _override_limits(
@@ -532,7 +532,7 @@ def diagnosis(name: str) -> DiagnosisPolicy:
     from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
 
     path = find("diagnosis", name)
-    policy = read(load_yaml(path, ConfigError), DiagnosisPolicy, f'"{path}"', ConfigError)
+    policy = load_record(path, DiagnosisPolicy, ConfigError)
     if policy.places:
         from anubis.readers.jobs.trace_reader import trace_readers
 
@@ -556,7 +556,7 @@ def pod_gate(name: str) -> PodGate:
     from anubis.reach.orchestrators.pod_gate import PodGate
 
     path = find("pod-gates", name)
-    return read(load_yaml(path, ConfigError), PodGate, f'"{path}"', ConfigError)
+    return load_record(path, PodGate, ConfigError)
 
 
 def watching(name: str) -> WatchPolicy:
@@ -564,7 +564,7 @@ def watching(name: str) -> WatchPolicy:
     from anubis.core.watch.watch_settings import WatchPolicy
 
     path = find("watching", name)
-    return read(load_yaml(path, ConfigError), WatchPolicy, f'"{path}"', ConfigError)
+    return load_record(path, WatchPolicy, ConfigError)
 
 
 def error_classes(name: str = "default") -> ErrorClasses:
@@ -573,7 +573,7 @@ def error_classes(name: str = "default") -> ErrorClasses:
     from anubis.core.diagnose.error_classes import ErrorClasses
 
     path = find("classes", name)
-    table = read(load_yaml(path, ConfigError), ErrorClasses, f'"{path}"', ConfigError)
+    table = load_record(path, ErrorClasses, ConfigError)
     if not table.based_on:
         return table
     shipped = places.shipped_folder("configs") / "classes"
@@ -582,7 +582,7 @@ def error_classes(name: str = "default") -> ErrorClasses:
     if table.based_on not in names or basis.resolve() == path.resolve():
         hint = did_you_mean(table.based_on, names)
         raise ConfigError(f'"{path}": no shipped table "{table.based_on}" to be based on; {hint}')
-    shipped_rows = read(load_yaml(basis, ConfigError), ErrorClasses, f'"{basis}"', ConfigError)
+    shipped_rows = load_record(basis, ErrorClasses, ConfigError)
     return table.merge_into(shipped_rows.classes)
 
 

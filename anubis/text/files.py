@@ -13,8 +13,6 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from copy import deepcopy
-from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any, cast
@@ -30,7 +28,6 @@ DEEPEST = 100  # levels; parsers recurse, and Python stops them at 1,000
 MOST_DIGITS = 40  # of a number in YAML; a longer one is a slip
 MOST_WHOLE = 1000  # digits of a number in JSON; a longer one spoils only its own node's result
 MOST_VALUES = 2_000_000  # of a YAML document, with its aliases written out
-REMEMBERED_BYTES = 1 << 16  # of YAML, as of policies
 EXPLAINED_BYTES = 1 << 20  # Python's YAML parser explains better, and takes a minute for 16 MiB
 GZIPPED = b"\x1f\x8b"
 SAMPLED = 4000  # bytes that tell an encoding
@@ -254,8 +251,6 @@ def parse_yaml(text: str, where: str, error: ErrorType) -> object:
     try:
         if len(text) < EXPLAINED_BYTES:
             with suppress(yaml.YAMLError):
-                if len(text) < REMEMBERED_BYTES:
-                    return deepcopy(_compose_once(text))
                 return _compose(text, "CSafeLoader")
             return _compose(text, "SafeLoader")
         return _compose(text, "CSafeLoader")
@@ -265,13 +260,6 @@ def parse_yaml(text: str, where: str, error: ErrorType) -> object:
         raise error(f"{where} is not valid YAML: {TOO_DEEP}") from None
     except (ValueError, OverflowError) as cause:  # a date that does not exist, a sum of digits
         raise error(f"{where} is not valid YAML: {cause}") from None
-
-
-@lru_cache(maxsize=64)
-def _compose_once(text: str) -> object:
-    """Parse a short text. Each verb and each turn reads the same policies again: half a millisecond
-    each, and a copy takes a fortieth of it."""
-    return _compose(text, "CSafeLoader")
 
 
 def _compose(text: str, loader_name: str) -> object:

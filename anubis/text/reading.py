@@ -7,7 +7,7 @@ import json
 import types
 import typing
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,6 +18,7 @@ from anubis.text.files import MOST_YAML, parse_yaml, read_text
 Shape = TypeVar("Shape")
 SHOWN = 200  # letters of a text that was found
 LONGEST = 800  # of a sentence
+REMEMBERED = 1 << 16  # letters of a file, as of policies
 
 
 def read(document: object, record: type[Shape], where: str, error: type[AnubisError]) -> Shape:
@@ -43,12 +44,30 @@ def _refuse(value: object) -> None:
     raise TypeError(f'found the {type(value).__name__} "{value}" (a text needs quotes)')
 
 
+def load_record(path: Path, record: type[Shape], error: type[AnubisError]) -> Shape:
+    """The record in a YAML file."""
+    text = read_text(path, error, limit=MOST_YAML)
+    parse = _parse_once if len(text) < REMEMBERED else _parse_once.__wrapped__
+    kinds: Any = record, error
+    loaded: Shape = parse(text, f'"{path}"', *kinds)
+    return loaded
+
+
+@lru_cache(maxsize=64)
+def _parse_once(text: str, where: str, record: Any, error: Any) -> Any:
+    """Parse a short text. Each verb and each turn of the keeper reads the same policies again."""
+    return read(_parse_table(text, where, error), record, where, error)
+
+
 def load_yaml(path: Path, error: type[AnubisError]) -> dict[str, object]:
     """The table in a YAML file; nothing in it is ever executed."""
-    text = read_text(path, error, limit=MOST_YAML)
-    document = parse_yaml(text, f'"{path}"', error)
+    return _parse_table(read_text(path, error, limit=MOST_YAML), f'"{path}"', error)
+
+
+def _parse_table(text: str, where: str, error: type[AnubisError]) -> dict[str, object]:
+    document = parse_yaml(text, where, error)
     if not isinstance(document, dict):
-        raise error(f'"{path}": expected a table of "key: value" lines, found {kind_of(document)}')
+        raise error(f'{where}: expected a table of "key: value" lines, found {kind_of(document)}')
     return document
 
 
