@@ -229,6 +229,14 @@ class ProcessLock:
                 self._connection.close()
         self._file = self._connection = None
 
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Yield true if this process has the lock while the block runs."""
+        try:
+            yield self.has()
+        finally:
+            self.give_back()
+
     def _has_file(self) -> bool:
         if self._file is None:
             self._file = _lock_file(self._path)
@@ -282,23 +290,24 @@ def driving_lock(database: Database, action: int) -> ProcessLock:
 
 def periodic_tasks_lock(database: Database, cluster: str) -> ProcessLock:
     """Return the lock of the one process that does the periodic tasks of a cluster."""
-    key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
-    return ProcessLock(database, f"periodic-tasks-{cluster}", key, OF_PERIODIC_TASKS)
+    return _cluster_lock(database, "periodic-tasks", cluster, OF_PERIODIC_TASKS)
 
 
 def watch_lock(database: Database, cluster: str) -> ProcessLock:
     """Return the lock of the one process that watches the running jobs of a cluster."""
-    key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
-    return ProcessLock(database, f"watch-{cluster}", key, OF_WATCHES)
+    return _cluster_lock(database, "watch", cluster, OF_WATCHES)
 
 
 def keeping_lock(database: Database, cluster: str) -> ProcessLock:
     """Return the lock of the one process that takes the turns of a cluster's keeper."""
-    key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
-    return ProcessLock(database, f"keeper-{cluster}", key, OF_KEEPERS)
+    return _cluster_lock(database, "keeper", cluster, OF_KEEPERS)
 
 
 def diagnosis_lock(database: Database, cluster: str) -> ProcessLock:
     """Return the lock of the one process that diagnoses the jobs of a cluster."""
+    return _cluster_lock(database, "diagnose", cluster, OF_DIAGNOSES)
+
+
+def _cluster_lock(database: Database, use: str, cluster: str, namespace: int) -> ProcessLock:
     key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
-    return ProcessLock(database, f"diagnose-{cluster}", key, OF_DIAGNOSES)
+    return ProcessLock(database, f"{use}-{cluster}", key, namespace)

@@ -4,8 +4,7 @@ while, their evidence."""
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -64,14 +63,9 @@ class Diagnoses:
         self._database = database
         self._cluster = cluster
 
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Yield true if this process diagnoses the jobs of the cluster while the block runs."""
-        lock = diagnosis_lock(self._database, self._cluster)
-        try:
-            yield lock.has()
-        finally:
-            lock.give_back()
+    def alone(self) -> AbstractContextManager[bool]:
+        """Return a block that yields true if this process diagnoses the jobs of the cluster."""
+        return diagnosis_lock(self._database, self._cluster).alone()
 
     def write(self, diagnosis: PastDiagnosis, details: DiagnosisDetails | None = None) -> None:
         """Keep a diagnosis; details that are long older than it are dropped."""

@@ -558,11 +558,8 @@ class KeeperState:
     @contextmanager
     def driving(self, id: int) -> Iterator[LifeAction | None]:
         """Yield the action to the one process that carries it out; None if another process does."""
-        lock = driving_lock(self._database, id)
-        try:
-            yield self._action(id) if lock.has() else None
-        finally:
-            lock.give_back()
+        with driving_lock(self._database, id).alone() as is_alone:
+            yield self._action(id) if is_alone else None
 
     def is_driven(self, id: int) -> bool:
         """Return true if a process carries the action out at this moment."""

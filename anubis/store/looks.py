@@ -4,8 +4,8 @@ next look goes on."""
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -54,14 +54,9 @@ class Looks:
         self._database = database
         self._cluster = cluster
 
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Yield true if this process watches the jobs of the cluster while the block runs."""
-        lock = watch_lock(self._database, self._cluster)
-        try:
-            yield lock.has()
-        finally:
-            lock.give_back()
+    def alone(self) -> AbstractContextManager[bool]:
+        """Return a block that yields true if this process watches the jobs of the cluster."""
+        return watch_lock(self._database, self._cluster).alone()
 
     def all(self) -> list[KeptLook]:
         """Return looks by job."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
 
@@ -27,15 +26,10 @@ class PeriodicTasks:
         self._database = database
         self._cluster = cluster
 
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Yield true if this process does the periodic tasks of the cluster while the block runs. A
+    def alone(self) -> AbstractContextManager[bool]:
+        """Return a block that yields true if this process does the periodic tasks of the cluster. A
         task that another process began and has not ended is then free: that process is gone."""
-        lock = periodic_tasks_lock(self._database, self._cluster)
-        try:
-            yield lock.has()
-        finally:
-            lock.give_back()
+        return periodic_tasks_lock(self._database, self._cluster).alone()
 
     def write(self, record: PeriodicTaskRecord) -> None:
         """Replace what was written of this task before."""

@@ -51,10 +51,11 @@ def crash_window(evidence: JobEvidence) -> CrashWindow:
     return CrashWindow(start - AROUND_S, end + AROUND_S)
 
 
-def node_of(evidence: JobEvidence, event: LogEvent) -> str:
-    if event.node or event.rank is None:
-        return event.node
-    return evidence.ranks.node_of(event.rank)
+def node_of(evidence: JobEvidence, source: LogEvent | Whom) -> str:
+    """Node of an event or a fact, or that of its rank. Empty: unknown."""
+    if source.node or source.rank is None:
+        return source.node
+    return evidence.ranks.node_of(source.rank)
 
 
 def sort_by_time(events: Iterable[LogEvent]) -> list[LogEvent]:
@@ -153,14 +154,14 @@ def scene_of(evidence: JobEvidence, errors: Sequence[JobFact]) -> CrashScene:
     logged error is not silent."""
     reports = []
     for fact in errors:
-        reporter, peer = _node(evidence, fact.whom), _node(evidence, fact.peer or Whom())
+        reporter, peer = node_of(evidence, fact.whom), node_of(evidence, fact.peer or Whom())
         if reporter and peer and reporter != peer:
             device = fact.whom.device
             reports.append(Report(reporter=reporter, peer=peer, device=device, at=fact.at))
     spoke: dict[str, float | None] = {}
     window = crash_window(evidence)
     for event in filter(window.has, evidence.log):
-        node = event.node or ("" if event.rank is None else evidence.ranks.node_of(event.rank))
+        node = node_of(evidence, event)
         if node and event.gravity is not Gravity.NOTE:
             earlier = spoke.setdefault(node, event.at)
             timed = earlier is not None and event.at is not None
@@ -195,9 +196,3 @@ def _surviving_pairs(evidence: JobEvidence, errors: Sequence[JobFact]) -> Iterat
     }
     for a, b in sorted(sorted(pair) for pair in ends if len(pair) == 2 and "" not in pair):
         yield WorkingPair(a=a, b=b)
-
-
-def _node(evidence: JobEvidence, whom: Whom) -> str:
-    if whom.node or whom.rank is None:
-        return whom.node
-    return evidence.ranks.node_of(whom.rank)
