@@ -13,7 +13,7 @@ from fleets import SPECS
 
 from anubis.config import catalog, configs
 from anubis.core.campaign import planning
-from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
+from anubis.core.diagnose.cures import DiagnosisPolicy
 from anubis.core.diagnose.error_classes import ErrorClass, ErrorClasses
 from anubis.core.errors import ConfigError
 from anubis.core.judge.equality import NodeSettings, judge_settings

@@ -46,7 +46,7 @@ from anubis.text import hostlist, places
 from anubis.text.reading import Shape, kind_of, load_record, load_yaml, read
 
 if TYPE_CHECKING:  # what a gate need not load
-    from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
+    from anubis.core.diagnose.cures import DiagnosisPolicy
     from anubis.core.diagnose.error_classes import ErrorClasses
     from anubis.core.watch.watch_settings import WatchPolicy
     from anubis.lab.study.scenario import Scenario
@@ -529,7 +529,7 @@ def telemetry(name: str) -> TelemetrySettings:
 
 def diagnosis(name: str) -> DiagnosisPolicy:
     """Read the policy by which jobs are diagnosed."""
-    from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
+    from anubis.core.diagnose.cures import DiagnosisPolicy
 
     path = find("diagnosis", name)
     policy = load_record(path, DiagnosisPolicy, ConfigError)

@@ -15,8 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from anubis.config import configs
 from anubis.core.diagnose.analyst import JobTrouble
-from anubis.core.diagnose.cures import WEIGHTS, PastDiagnosis
-from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
+from anubis.core.diagnose.cures import WEIGHTS, DiagnosisPolicy, PastDiagnosis
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
 from anubis.core.diagnose.evidence import AskedNodes, JobEvidence, RankMap, join_evidence
 from anubis.core.diagnose.facts import InferenceRule, JobFact, fault_of

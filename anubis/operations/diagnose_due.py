@@ -12,11 +12,17 @@ from pathlib import Path
 
 from anubis.config import configs
 from anubis.core.amounts import HOUR_S
-from anubis.core.diagnose.cures import CureLevel, PastDiagnosis
-from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
+from anubis.core.diagnose.cures import CureLevel, DiagnosisPolicy, PastDiagnosis
+from anubis.core.diagnose.diagnose_due import (
+    AGAIN_S,
+    LOGS,
+    UNEXPLAINED_S,
+    ToldStall,
+    silence_begin,
+    undiagnosed_stalls,
+    unexplained,
+)
 from anubis.core.diagnose.evidence import Stall
-from anubis.core.diagnose.stalls import AGAIN_S, LOGS, ToldStall, silence_begin, undiagnosed_stalls
-from anubis.core.diagnose.unexplained_jobs import UNEXPLAINED_S, unexplained
 from anubis.core.errors import AnubisError
 from anubis.core.history.events import EventRecord, JobUnexplained
 from anubis.core.history.status import Job

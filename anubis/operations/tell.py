@@ -9,7 +9,7 @@ from typing import Any
 
 from anubis.core.amounts import DAY_S
 from anubis.core.clock import Time
-from anubis.core.diagnose.stalls import WATCH, ToldStall, is_news
+from anubis.core.diagnose.diagnose_due import WATCH, ToldStall, is_news
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
 from anubis.core.history.events import (
     KEPT,

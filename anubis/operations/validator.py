@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 
 from anubis import __version__
 from anubis.core.campaign.follow_ups import following_steps, nodes_handed_back
-from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.campaign.state_machine import (
     CampaignEvent,
     CampaignMachine,
@@ -23,8 +22,10 @@ from anubis.core.campaign.state_machine import (
     Kill,
     Launch,
     NodeLost,
+    Opening,
     Record,
     TimePassed,
+    Witness,
     are_most,
     no_blame_reason,
 )

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from anubis.core.campaign.replay import Opening, Witness
-from anubis.core.campaign.state_machine import CampaignEvent
+from anubis.core.campaign.state_machine import CampaignEvent, Opening, Witness
 from anubis.core.errors import StoreError
 from anubis.core.records import Result, canonical
 from anubis.store import codec

@@ -13,7 +13,6 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from anubis.core.campaign.planning import estimate, follow_ups, replacement_steps, steps
-from anubis.core.campaign.replay import Opening, replay
 from anubis.core.campaign.state_machine import (
     INATTENTIVE_S,
     CampaignMachine,
@@ -27,10 +26,12 @@ from anubis.core.campaign.state_machine import (
     Launch,
     Measured,
     NodeLost,
+    Opening,
     Record,
     Started,
     TimedOut,
     TimePassed,
+    replay,
 )
 from anubis.core.fabric import Cable
 from anubis.core.judge.unanswered import judge_unmeasured

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anubis.core.diagnose.stalls import (
+from anubis.core.diagnose.diagnose_due import (
     AGAIN_S,
     LOGS,
     WATCH,

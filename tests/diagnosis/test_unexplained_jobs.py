@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anubis.core.diagnose.cures import CureLevel, PastDiagnosis
-from anubis.core.diagnose.unexplained_jobs import unexplained
+from anubis.core.diagnose.diagnose_due import unexplained
 
 NODES_OF = {"7": ("n1", "n2", "n3"), "8": ("n3", "n4", "n2"), "9": ("n5", "n6"), "alone": ("n1",)}
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.campaign.replay import replay
-from anubis.core.campaign.state_machine import Finish, Record
+from anubis.core.campaign.state_machine import Finish, Record, replay
 from anubis.core.errors import StoreError
 from anubis.store import codec, event_log
 from anubis.store.history import History

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
@@ -653,3 +653,39 @@ class CampaignMachine:
             return []
         self._judging = True
         return [Judge(phase=self.phase, turn=self.turn)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """The input from which a machine is built, and the time of its start."""
+
+    campaign: str
+    at: float
+    plan: Plan
+    retries: int
+    parallel_nodes: int | None
+    absent: Mapping[str, str]  # absent nodes, with the reason
+    history: tuple[Execution, ...]  # settled by earlier runs
+
+    def machine(self) -> CampaignMachine:
+        return CampaignMachine(
+            self.plan,
+            retries=self.retries,
+            parallel_nodes=self.parallel_nodes,
+            history=self.history,
+            absent=self.absent,
+        )
+
+
+Witness = Callable[[Opening | CampaignEvent], None]
+
+
+def replay(
+    opening: Opening, events: Iterable[CampaignEvent]
+) -> Iterator[tuple[Opening | CampaignEvent, list[Command]]]:
+    """Yield each event, with the commands that the machine gave in response: it has no clock and no
+    randomness, so the same opening and events give the same commands."""
+    machine = opening.machine()
+    yield opening, machine.start(opening.at)
+    for event in events:
+        yield event, machine.handle(event)

@@ -12,7 +12,7 @@ from itertools import chain, combinations
 
 from anubis.core.fabric import Fabric, Part, natural_key
 from anubis.core.judge.faulty_paths import PATH, list_names
-from anubis.core.network.group_search import FEWEST
+from anubis.core.network.group_search import FEWEST, SearchProgress
 from anubis.core.network.job_search import (
     search_progress,
     searched_workloads,
@@ -21,7 +21,6 @@ from anubis.core.network.job_search import (
 from anubis.core.network.localization import describe
 from anubis.core.network.pairing import Group
 from anubis.core.network.reproduction import divide
-from anubis.core.network.search_progress import SearchProgress
 from anubis.core.records import WORST_FIRST, Judgement, PartVerdict, Plan, Verdict
 
 

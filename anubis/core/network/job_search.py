@@ -7,11 +7,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from anubis.core.network.group_search import NOTHING, REPEATS, SMALLEST, Core, Search, Tests
+from anubis.core.network.group_search import (
+    NOTHING,
+    REPEATS,
+    SMALLEST,
+    Core,
+    NamedBetween,
+    Search,
+    SearchProgress,
+    Tests,
+    unanswered,
+)
 from anubis.core.network.group_search import together as run_together
 from anubis.core.network.pairing import Group, batches
 from anubis.core.network.reproduction import divide, reproduce
-from anubis.core.network.search_progress import NamedBetween, SearchProgress, unanswered
 from anubis.core.records import Judgement, PartVerdict, Plan, PlannedEntry, Verdict
 
 NOT_BEGUN = SearchProgress()

@@ -23,13 +23,15 @@ from anubis.core.network.group_search import (
     Across,
     Core,
     GroupRound,
+    NamedBetween,
     NextTest,
     Search,
+    SearchProgress,
     Tests,
     together,
+    unanswered,
 )
 from anubis.core.network.pairing import Group, PairTest, round_robin
-from anubis.core.network.search_progress import NamedBetween, SearchProgress, unanswered
 
 TO_MAKE_SURE = 2  # two rounds: each suspect with other partners, and the rest together
 MOST_ACROSS = 48  # pairs

@@ -1,4 +1,4 @@
-"""Stalls of jobs as they are reported: which reports are news, and when a silent log is a stall.
+"""Stalls of jobs that are due for a diagnosis, and jobs whose trouble no diagnosis explained.
 
 A stall is diagnosed once. A watcher knows when the job last worked, so its report is new only if
 the stall began after all stalls that were reported before. Of the reports of people within an hour
@@ -7,13 +7,18 @@ only the first counts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from anubis.core.amounts import HOUR_S
+from anubis.core.amounts import DAY_S, HOUR_S
+from anubis.core.diagnose.cures import PastDiagnosis
+from anubis.core.diagnose.facts import FactKind
 
 SAME_S = 60.0  # two watchers date the begin of the same stall no further apart
 AGAIN_S = HOUR_S  # people report the same stall again within so long
+UNEXPLAINED_S = DAY_S  # in which failures of several jobs are compared
+LASTED = (FactKind.STANDSTILL, FactKind.MISSING, FactKind.SLOWED)  # codes of hangs and slowness
 WATCH, LOGS = "watch", "logs"  # sources that know when a job worked last
 
 
@@ -59,3 +64,33 @@ def undiagnosed_stalls(
             due.append(stall)
             last[stall.job] = stall.at
     return due
+
+
+def unexplained(
+    job: str,
+    diagnoses: Iterable[PastDiagnosis],
+    nodes_of: Mapping[str, Sequence[str]],
+    *,
+    has_stalled: bool,
+) -> tuple[tuple[str, ...], str] | None:
+    """Nodes among which the fault must be that troubled a job, and its last diagnosis; None if a
+    culprit is known. A failure may come from the job itself, so it takes two: then the fault is at
+    nodes that both jobs had."""
+    by_job: defaultdict[str, list[PastDiagnosis]] = defaultdict(list)
+    for diagnosis in diagnoses:
+        by_job[diagnosis.job].append(diagnosis)
+    if not (troubles := _unexplained(by_job.pop(job, []))):
+        return None
+    nodes = tuple(nodes_of[job])
+    if not has_stalled and all(trouble.code not in LASTED for trouble in troubles):
+        failed = [name for name, of_job in by_job.items() if _unexplained(of_job)]
+        shared = [tuple(n for n in nodes if n in nodes_of.get(name, ())) for name in failed]
+        nodes = max(shared, key=len, default=())
+    return (nodes, troubles[-1].headline) if len(nodes) > 1 else None
+
+
+def _unexplained(of_job: Sequence[PastDiagnosis]) -> list[PastDiagnosis]:
+    """Diagnoses of one job with trouble and no culprit; none if another one knows a culprit."""
+    if any(diagnosis.is_explained for diagnosis in of_job):
+        return []
+    return [diagnosis for diagnosis in of_job if diagnosis.is_unexplained]
