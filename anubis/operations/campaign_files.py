@@ -240,7 +240,7 @@ def read_fabric(
     if surveyed is None:
         return None, Counters()
     if fleet := _fleet_on(request.topology, cluster):
-        from anubis.lab.simulation.simulated_fabric import number_ports
+        from anubis.lab.simulation.simulated_network import number_ports
 
         surveyed = replace(surveyed, fabric=number_ports(surveyed.fabric))
     _remark_on(surveyed, request, caller)

@@ -16,7 +16,7 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.lab.simulation.simulated_fabric import FatTree
+from tests.core.made_fabrics import FatTree
 
 
 def spec(name: str, **changes: object) -> BenchmarkSpec:

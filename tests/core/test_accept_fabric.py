@@ -31,10 +31,10 @@ from anubis.core.records import (
     Suite,
     sets_taught_by,
 )
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import Fault
 from anubis.operations.validator import carry_out
 from anubis.report.view import CampaignView
+from tests.core.made_fabrics import FatTree
 from tests.core.test_across_rails import ABLE, RAILS, UPPER
 from tests.core.test_scan import FAULTS, PAIR, Network, scanned, uplink, verdicts
 

@@ -23,8 +23,8 @@ from anubis.core.network.pairing import (
 )
 from anubis.core.network.rails import Rails, device_across
 from anubis.core.records import Judgement, Node, ParameterSpec, Suite, SuiteEntry
-from anubis.lab.simulation.simulated_fabric import FatTree
-from anubis.lab.simulation.simulated_network import Fault, statically_routed
+from anubis.lab.simulation.simulated_network import Fault
+from tests.core.made_fabrics import FatTree, statically_routed
 from tests.core.test_scan import PAIR, scanned, verdicts
 
 OF_PAIR_TEST = tuple(

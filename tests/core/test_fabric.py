@@ -19,7 +19,7 @@ from anubis.core.fabric import (
     place,
     rail_of,
 )
-from anubis.lab.simulation.simulated_fabric import FatTree
+from tests.core.made_fabrics import FatTree
 
 
 def fabric(nodes, links, tiers=None):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from anubis.core.fabric import Cable, Part, rail_nics_on
 from anubis.core.network.pairing import quick_rounds
 from anubis.core.network.sharing import CableUse, waves
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork, max_min_rates
+from tests.core.made_fabrics import FatTree
 
 TREE = FatTree(nodes=128, nodes_per_leaf=16, spines=16).fabric()
 ONE_UPLINK = FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric()

@@ -13,13 +13,12 @@ from anubis.core.network.confirmation import confirmation
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.crossing import link_part
 from anubis.core.network.pairing import quick_rounds
-from anubis.lab.simulation.simulated_fabric import Dragonfly, Torus
 from anubis.lab.simulation.simulated_network import (
     Fault,
     SimulatedNetwork,
     plant,
-    statically_routed,
 )
+from tests.core.made_fabrics import Dragonfly, Torus, statically_routed
 from tests.core.test_localization import located, model_of, observe
 
 TORUS = Torus(shape=(4, 4, 3), nodes_per_switch=2).fabric()

@@ -18,8 +18,8 @@ from anubis.core.network.localization import locate
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.traffic import Traffic
 from anubis.core.records import Count, Counters
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork, count_errors
+from tests.core.made_fabrics import FatTree
 from tests.core.test_localization import fully_scanned, located, observe
 
 TREE = FatTree(nodes=32, nodes_per_leaf=8, spines=4).fabric()

@@ -16,7 +16,7 @@ from anubis.core.network.inspection import Inspection
 from anubis.core.network.pairing import quick_rounds
 from anubis.core.network.redundancy import MissingCables, shortages
 from anubis.core.records import Count, Counters, Limit
-from anubis.lab.simulation.simulated_fabric import FatTree
+from tests.core.made_fabrics import FatTree
 
 PODS = FatTree(nodes=48, nodes_per_leaf=4, leaves_per_pod=6, spines=4, cores=2, cables=2)
 RAILS = FatTree(nodes=12, nodes_per_leaf=4, leaves_per_pod=3, spines=2, rails=3, cables=2)

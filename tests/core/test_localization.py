@@ -32,14 +32,13 @@ from anubis.core.network.pairing import quick_rounds, round_robin
 from anubis.core.network.posterior import PRIOR, Evidence, FaultPrior, Observation, odds, solve_case
 from anubis.core.network.traffic import Traffic
 from anubis.core.records import Judgement
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import (
     FAULT_KINDS,
     Fault,
     SimulatedNetwork,
     plant,
-    statically_routed,
 )
+from tests.core.made_fabrics import FatTree, statically_routed
 
 TREE = FatTree(nodes=32, nodes_per_leaf=8, spines=4).fabric()
 RAILS = FatTree(nodes=16, nodes_per_leaf=4, spines=4, rails=4).fabric()

@@ -34,10 +34,10 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork
 from anubis.readers.topology import fabric_sources, nvlink
 from anubis.readers.topology.fabric_sources import parse
+from tests.core.made_fabrics import FatTree
 
 CLUSTER = "6f2a3c10-8d41-4f0e-9a55-0c1d2e3f4a5b"
 PAIR = spec("pair", scope="pair", needs=Needs(min_nodes=2))

@@ -22,7 +22,7 @@ from anubis.core.network.pairing import (
     quick_rounds,
     round_robin,
 )
-from anubis.lab.simulation.simulated_fabric import FatTree
+from tests.core.made_fabrics import FatTree
 
 
 def flat(pairs):

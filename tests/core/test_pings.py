@@ -18,8 +18,8 @@ from anubis.core.network.ping_mesh import (
 )
 from anubis.core.network.ping_results import PingCount, PingedFlow, PingReport, judge_pings
 from anubis.core.records import Judgement
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.operations.pings import JudgedPings
+from tests.core.made_fabrics import FatTree
 
 TREE = FatTree(nodes=20, nodes_per_leaf=4, spines=1).fabric()
 MESH = ping_mesh(TREE, TREE.nodes)

@@ -13,7 +13,7 @@ from anubis.core.network.recency import (
     pairs_by_hops,
 )
 from anubis.core.records import Judgement, PartVerdict
-from anubis.lab.simulation.simulated_fabric import FatTree
+from tests.core.made_fabrics import FatTree
 
 TREE = FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric()
 NEAR, FAR = TREE.nodes[:4], TREE.nodes[4:]

@@ -27,10 +27,10 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.operations.validator import carry_out
 from anubis.reach.executors.simulated import SimulatedExecutor
+from tests.core.made_fabrics import FatTree
 
 PAIR = spec("pair", scope="pair", needs=Needs(min_nodes=2))
 SPINES, LEAF = 8, 8

@@ -37,11 +37,11 @@ from anubis.core.records import (
     SuiteEntry,
     sets_taught_by,
 )
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork
 from anubis.operations.validator import CampaignOutcome, carry_out
 from anubis.reach.executors.simulated import SimulatedExecutor
+from tests.core.made_fabrics import FatTree
 
 TREE = FatTree(nodes=32, nodes_per_leaf=4, leaves_per_pod=2, spines=2, cores=4)
 FABRIC = TREE.fabric()

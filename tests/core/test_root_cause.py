@@ -24,7 +24,7 @@ from anubis.core.diagnose.evidence import (
 from anubis.core.diagnose.facts import FactKind, JobFact, Reasoning, Whom, reason
 from anubis.core.diagnose.root_cause import FIRST, RULES, SURE, root_causes
 from anubis.core.fabric import Part
-from anubis.lab.simulation.simulated_fabric import FatTree
+from tests.core.made_fabrics import FatTree
 
 FABRIC = FatTree(nodes=16, nodes_per_leaf=4, spines=2).fabric()
 HOSTS = FABRIC.nodes

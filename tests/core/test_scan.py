@@ -37,16 +37,15 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.lab.simulation.simulated_network import (
     Fault,
     SimulatedNetwork,
-    statically_routed,
 )
 from anubis.operations.validator import carry_out
 from anubis.reach.executors.simulated import SimulatedExecutor
 from anubis.report.view import CampaignView
+from tests.core.made_fabrics import FatTree, statically_routed
 
 PAIR = spec(
     "pair",

@@ -27,8 +27,8 @@ from anubis.core.network.sharing import (
     rails_share_no_cable,
     waves,
 )
-from anubis.lab.simulation.simulated_fabric import FatTree
-from anubis.lab.simulation.simulated_network import SimulatedNetwork, statically_routed
+from anubis.lab.simulation.simulated_network import SimulatedNetwork
+from tests.core.made_fabrics import FatTree, statically_routed
 
 TREE = FatTree(nodes=128, nodes_per_leaf=16, spines=16).fabric()
 PODS = FatTree(nodes=512, nodes_per_leaf=16, leaves_per_pod=8, spines=16, cores=8).fabric()

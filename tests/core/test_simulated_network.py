@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch, rail_nics_on
 from anubis.core.network.crossing import Flow
 from anubis.core.routes import Routes
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import (
     FAULT_KINDS,
     Fault,
     SimulatedNetwork,
     plant,
-    statically_routed,
 )
+from tests.core.made_fabrics import FatTree, statically_routed
 
 THREE_TIERS = FatTree(nodes=32, nodes_per_leaf=4, leaves_per_pod=4, spines=4, cores=3).fabric()
 TWO_TIERS = FatTree(nodes=16, nodes_per_leaf=4, leaves_per_pod=4, spines=4, cables=2).fabric()

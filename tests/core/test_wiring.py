@@ -12,7 +12,7 @@ from anubis.core.fabric import Fabric, Nic, Part
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.wiring import audit, verdicts_about
 from anubis.core.records import Judgement
-from anubis.lab.simulation.simulated_fabric import FatTree
+from tests.core.made_fabrics import FatTree
 
 RailNic = tuple[str, str]  # node, rail
 

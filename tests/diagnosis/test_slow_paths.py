@@ -9,7 +9,7 @@ from anubis.core.diagnose import transfers, wires
 from anubis.core.diagnose.analyst import JobTrouble, analyse
 from anubis.core.diagnose.evidence import Collector, Connection, JobEvidence, RankMap, Transfer
 from anubis.core.diagnose.facts import FactKind, reason
-from anubis.lab.simulation.simulated_fabric import FatTree
+from tests.core.made_fabrics import FatTree
 
 FABRIC = FatTree(nodes=6, nodes_per_leaf=2, spines=1).fabric()
 NODES = tuple(FABRIC.nodes)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from anubis.core.fabric import Fabric, Nic
-from anubis.lab.simulation.simulated_fabric import FatTree
-from anubis.lab.simulation.simulated_network import statically_routed
+from tests.core.made_fabrics import FatTree, statically_routed
 
 
 def routed_fabric(tree: FatTree) -> Fabric:

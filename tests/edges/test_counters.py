@@ -12,10 +12,10 @@ from anubis.core.fabric import Part
 from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Count
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.operations.topology import count_errors
 from anubis.readers.topology import fabric_sources, infiniband_counters
 from anubis.readers.topology.infiniband_counters import compare, parse
+from tests.core.made_fabrics import FatTree
 from tests.edges.desk import Desk, Done
 from tests.edges.ibsim import Simulator
 from tests.edges.test_topology import EXCERPT, under

@@ -24,13 +24,13 @@ from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Remark, Switch, r
 from anubis.core.network.crossing import link_part
 from anubis.core.network.localization import locate, sentence
 from anubis.core.records import Judgement, PartVerdict
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork
 from anubis.readers.topology.fabric_sources import load
 from anubis.report import fabric_picture, heat_map
 from anubis.report.network_page import network_page
 from anubis.report.svg import LETTER, apart
 from anubis.report.view import Blamed, NetworkView, blamed_by
+from tests.core.made_fabrics import FatTree
 from tests.edges.test_report import Markup
 from tests.edges.test_topology import YAML
 from tests.patience import LIMIT_S

@@ -11,9 +11,9 @@ import pytest
 
 from anubis.core.errors import TopologyError
 from anubis.core.routes import Routes
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.readers.topology import fabric_sources, forwarding
 from anubis.store.codec import dump, load
+from tests.core.made_fabrics import FatTree
 from tests.edges.fabric_text import (
     dump_fts_n_of,
     dump_fts_of,

@@ -18,12 +18,12 @@ from anubis.core.network.inspection import Inspection
 from anubis.core.network.pairing import quick_rounds
 from anubis.core.network.wiring import audit
 from anubis.core.records import Judgement
-from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.readers.topology import fabric_sources, ibnetdiscover
 from anubis.readers.topology.draft import Draft
 from anubis.readers.topology.fabric_sources import load, parse
 from anubis.readers.topology.tool import ask, decode
 from anubis.report.topology import text
+from tests.core.made_fabrics import FatTree
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,6 +8,7 @@ that measures a pair again takes the same path.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,7 +31,6 @@ from anubis.core.records import (
     Series,
     Step,
 )
-from anubis.core.routes import Routes
 
 FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -321,34 +321,31 @@ def _way_over(part: Part, via: Sequence[str], cables: Sequence[int]) -> Way | No
     return None
 
 
-def statically_routed(fabric: Fabric) -> Fabric:
-    """Fabric with forwarding tables: at the first fork NICs take the ways in turn, at later ones at
-    random."""
-    draws = np.random.default_rng(0).integers(1 << 30, size=(len(fabric.nics), DEPTH))
-    for rail in fabric.rails:
-        on = [place for place, nic in enumerate(fabric.nics) if nic.rail == rail]
-        draws[on, 0] = np.arange(len(on))
-    ways = {
-        (switch.id, leaf): _ports_towards(fabric, switch.id, leaf)
-        for switch in fabric.switches
-        for leaf in fabric.leaves
-    }
-    ports: dict[str, dict[str, int]] = {switch.id: {} for switch in fabric.switches}
-    for nic, turns in zip(fabric.nics, draws.tolist(), strict=True):
-        for switch, to in ports.items():
-            if some := ways[switch, nic.switch]:
-                to[nic.id] = some[turns[fabric.tier[switch] - 1] % len(some)]
-        ports[nic.switch][nic.id] = int(nic.port)
-    return replace(fabric, routes=Routes.from_ports(ports, source="the simulation"))
+def number_ports(fabric: Fabric) -> Fabric:
+    """Fabric with a number at each port, as switches have them: a fabric that was written by hand
+    names none. One that names ports already stays as it is."""
+    ports = [nic.port for nic in fabric.nics]
+    ports += [end for link in fabric.links for c in link.cables for end in (c.port_a, c.port_b)]
+    if any(ports):
+        return fabric
+    taken: Counter[str] = Counter()
 
+    def next_port(switch: str) -> str:
+        taken[switch] += 1
+        return str(taken[switch])
 
-def _ports_towards(fabric: Fabric, here: str, goal: str) -> list[int]:
-    """Ports of the cables that lead nearer to the goal."""
-    return [
-        int(cable.port_a if link.a == here else cable.port_b)
-        for link, _ in (fabric.links_onward(here, goal) if here != goal else ())
-        for cable in link.cables
-    ]
+    nics = tuple(replace(nic, port=next_port(nic.switch)) for nic in fabric.nics)
+    links = (
+        replace(
+            link,
+            cables=tuple(
+                replace(cable, port_a=next_port(link.a), port_b=next_port(link.b))
+                for cable in link.cables
+            ),
+        )
+        for link in fabric.links
+    )
+    return replace(fabric, nics=nics, links=tuple(links))
 
 
 def count_errors(network: SimulatedNetwork) -> Counters:

@@ -1,13 +1,16 @@
-"""Fabrics that exist in memory only: fat trees with any number of rails, tori, dragonflies."""
+"""Fabrics for tests and studies: fat trees with any number of rails, tori, dragonflies."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
+import numpy as np
+
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch, rail_of
+from anubis.core.routes import Routes
+from anubis.lab.simulation.simulated_network import DEPTH, number_ports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,7 @@ class FatTree:
                 spines = [f"spine-{plane}{pod}-{i}" for i in range(self.spines)]
                 links += [self._link(leaf, spine, self.cables) for spine in spines]
             below = names[group * self.nodes_per_leaf : (group + 1) * self.nodes_per_leaf]
-            for port, node in enumerate(below, start=1):
+            for node in below:
                 device = f"mlx5_{rail}"
                 nics.append(
                     Nic(
@@ -55,7 +58,6 @@ class FatTree:
                         device=device,
                         rail=rail_of(device),
                         switch=leaf,
-                        port=str(port),
                         gbit_s=self.gbit_s,
                     )
                 )
@@ -66,44 +68,16 @@ class FatTree:
                 plane = f"{spine.split('-')[1]}-" if self.planes else ""
                 links.append(self._link(spine, f"core-{plane}{core}", 1))
                 switches[links[-1].b] = None
-        return Fabric(
-            switches=tuple(Switch(id=name, name=name) for name in switches),
-            links=tuple(_assign_ports(links, Counter(nic.switch for nic in nics))),
-            nics=tuple(nics),
+        return number_ports(
+            Fabric(
+                switches=tuple(Switch(id=name, name=name) for name in switches),
+                links=tuple(links),
+                nics=tuple(nics),
+            )
         )
 
     def _link(self, below: str, above: str, cables: int) -> Link:
         return Link(a=below, b=above, cables=(Cable(gbit_s=self.gbit_s),) * cables)
-
-
-def _assign_ports(links: Iterable[Link], taken: Counter[str]) -> Iterator[Link]:
-    """Links with each cable at the next free port of either end, after those of the NICs."""
-
-    def next_port(switch: str) -> str:
-        taken[switch] += 1
-        return str(taken[switch])
-
-    for link in links:
-        cables = (
-            replace(cable, port_a=next_port(link.a), port_b=next_port(link.b))
-            for cable in link.cables
-        )
-        yield replace(link, cables=tuple(cables))
-
-
-def number_ports(fabric: Fabric) -> Fabric:
-    """Fabric with a number at each port, as switches have them: a fabric that was written by hand
-    names none. One that names ports already stays as it is."""
-    ports = [nic.port for nic in fabric.nics]
-    ports += [end for link in fabric.links for c in link.cables for end in (c.port_a, c.port_b)]
-    if any(ports):
-        return fabric
-    taken: Counter[str] = Counter()
-    nics = []
-    for nic in fabric.nics:
-        taken[nic.switch] += 1
-        nics.append(replace(nic, port=str(taken[nic.switch])))
-    return replace(fabric, nics=tuple(nics), links=tuple(_assign_ports(fabric.links, taken)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,20 +143,45 @@ def _flat(
         for a, b in sorted(sorted(pair) for pair in ends)
     )
     rail_nics = product(switches, range(nodes_per_switch))
-    taken = Counter({switch.id: nodes_per_switch for switch in switches})
-    return Fabric(
-        switches=switches,
-        links=tuple(_assign_ports(links, taken)),
-        nics=tuple(
-            Nic(
-                id=f"node{number:05}/mlx5_0",
-                node=f"node{number:05}",
-                device="mlx5_0",
-                rail=rail_of("mlx5_0"),
-                switch=switch.id,
-                port=str(port + 1),
-                gbit_s=gbit_s,
-            )
-            for number, (switch, port) in enumerate(rail_nics, start=1)
-        ),
+    nics = (
+        Nic(
+            id=f"node{number:05}/mlx5_0",
+            node=f"node{number:05}",
+            device="mlx5_0",
+            rail=rail_of("mlx5_0"),
+            switch=switch.id,
+            gbit_s=gbit_s,
+        )
+        for number, (switch, _) in enumerate(rail_nics, start=1)
     )
+    return number_ports(Fabric(switches=switches, links=tuple(links), nics=tuple(nics)))
+
+
+def statically_routed(fabric: Fabric) -> Fabric:
+    """Fabric with forwarding tables: at the first fork NICs take the ways in turn, at later ones at
+    random."""
+    draws = np.random.default_rng(0).integers(1 << 30, size=(len(fabric.nics), DEPTH))
+    for rail in fabric.rails:
+        on = [place for place, nic in enumerate(fabric.nics) if nic.rail == rail]
+        draws[on, 0] = np.arange(len(on))
+    ways = {
+        (switch.id, leaf): _ports_towards(fabric, switch.id, leaf)
+        for switch in fabric.switches
+        for leaf in fabric.leaves
+    }
+    ports: dict[str, dict[str, int]] = {switch.id: {} for switch in fabric.switches}
+    for nic, turns in zip(fabric.nics, draws.tolist(), strict=True):
+        for switch, to in ports.items():
+            if some := ways[switch, nic.switch]:
+                to[nic.id] = some[turns[fabric.tier[switch] - 1] % len(some)]
+        ports[nic.switch][nic.id] = int(nic.port)
+    return replace(fabric, routes=Routes.from_ports(ports, source="the simulation"))
+
+
+def _ports_towards(fabric: Fabric, here: str, goal: str) -> list[int]:
+    """Ports of the cables that lead nearer to the goal."""
+    return [
+        int(cable.port_a if link.a == here else cable.port_b)
+        for link, _ in (fabric.links_onward(here, goal) if here != goal else ())
+        for cable in link.cables
+    ]
