@@ -15,8 +15,10 @@ from anubis.core.judge.calibration import (
     _common_bounds,
     chance_of_call,
     has_two_levels,
+    smallest_loss,
     usual_units,
 )
+from anubis.core.judge.ecdf import Bundle
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(
@@ -94,6 +96,21 @@ def test_a_loss_that_a_metric_shows_is_found_and_a_much_smaller_one_is_not(kind)
     assert not learned.refusal
     assert 0.75 < called(more * (1 - learned.shows), learned).mean() <= 1
     assert called(more * (1 - learned.shows / 4), learned).mean() < 0.3
+
+
+@given(
+    paces=st.lists(st.floats(50, 150), min_size=1, max_size=12),
+    limit=st.floats(1, 160),
+    begin=st.floats(1, 160),
+)
+def test_the_smallest_loss_that_shows_is_the_first_of_all_wherever_the_search_begins(
+    paces, limit, begin
+):
+    units = Bundle.from_samples(np.array(paces)[:, None])
+    below = lambda slowed: slowed.values <= limit  # noqa: E731
+    losses = np.arange(1, 1025) / 1024 * 0.95
+    shown = [loss for loss in losses if np.mean(units.values * (1 - loss) <= limit) >= 0.9]
+    assert smallest_loss(units, below, begin) == pytest.approx([*shown, 1.0][0], abs=0.0006)
 
 
 def stalling(rng, samples, share):

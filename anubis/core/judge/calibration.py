@@ -52,7 +52,7 @@ PRIOR_DEGREES = 8  # and the degrees of freedom that this is worth
 CONTRADICTED = 0.05  # a scatter that a prior explains so seldom
 MISLED = 5  # times the rate, the most that a prior of other fleets may cost in false alarms
 LARGEST_LOSS = 0.95  # nothing is left to measure beyond it
-PRECISE = 1e-3  # of a loss, as reports show it
+LOSSES = 1024  # are tried up to it
 MOST_REPEATS = 100  # more cost so much that the metric is better left out
 
 
@@ -607,19 +607,27 @@ def sample_healthy(units: ecdf.Bundle, usual: Ints) -> ecdf.Bundle:
     return units.subset(usual[:: -(-usual.size // TRIED)])
 
 
-def smallest_loss(healthy: ecdf.Bundle, called: Callable[[ecdf.Bundle], Flags]) -> float:
+def smallest_loss(
+    healthy: ecdf.Bundle, called: Callable[[ecdf.Bundle], Flags], borderline: float
+) -> float:
     """The smallest loss of all samples with which nine units of ten are called defective; 1 if
-    nothing suffices."""
+    nothing suffices. The search begins where their mean would be at the borderline."""
     from anubis.core.judge import ecdf
 
     def shows(loss: float) -> bool:
         slowed = ecdf.Bundle(healthy.values * (1 - loss), healthy.lengths)
         return float(np.mean(called(slowed))) >= FOUND
 
-    if not shows(LARGEST_LOSS):
-        return 1.0
-    low, high = 0.0, LARGEST_LOSS
-    while high - low > PRECISE:
-        loss = (low + high) / 2
-        low, high = (low, loss) if shows(loss) else (loss, high)
-    return round(high, 3)
+    means = np.sort(np.add.reduceat(healthy.values, healthy.starts[:-1]) / healthy.lengths)
+    likely = 1 - borderline / float(means[math.ceil(FOUND * means.size) - 1])
+    tried = min(LOSSES, max(1, math.ceil(likely / LARGEST_LOSS * LOSSES)))
+    low, high, stride = 0, LOSSES + 1, 1
+    while high - low > 1:
+        if shows(LARGEST_LOSS * tried / LOSSES):
+            high, tried = tried, tried - stride
+        else:
+            low, tried = tried, tried + stride
+        stride *= 2
+        if not low < tried < high:
+            tried = (low + high) // 2
+    return round(LARGEST_LOSS * high / LOSSES, 3) if high <= LOSSES else 1.0

@@ -224,7 +224,7 @@ def _add_sensitivity(
         )
     return replace(
         criterion,
-        shows=smallest_loss(healthy, find_defective),
+        shows=smallest_loss(healthy, find_defective, criterion.alpha * float(reference.mean())),
         stalls=slow_steps.smallest_stalls(sample_healthy(measured, calibration.usual), slow, FOUND)
         if slow
         else None,
