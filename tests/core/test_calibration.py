@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -103,7 +103,7 @@ def test_a_loss_that_a_metric_shows_is_found_and_a_much_smaller_one_is_not(kind)
     limit=st.floats(1, 160),
     begin=st.floats(1, 160),
 )
-def test_the_smallest_loss_that_shows_is_the_first_of_all_wherever_the_search_begins(
+def test_the_smallest_loss_that_shows_is_the_first_of_all_even_if_the_search_begins_far_off(
     paces, limit, begin
 ):
     units = Bundle.from_samples(np.array(paces)[:, None])
@@ -319,6 +319,37 @@ def test_a_loss_that_few_nodes_cannot_tell_from_chance_is_in_doubt():
     assert not called(samples, few).any()
     alike = noisy(np.random.default_rng(20), 7)
     assert learn(alike).doubt_alpha is None  # its limit is alpha itself
+
+
+def judge_few(paces, steps, seed):
+    rng = np.random.default_rng(seed)
+    samples = np.array(paces)[:, None] * noisy(rng, len(paces), steps=steps)
+    learned = learn(samples)
+    if learned.refusal:
+        return learned.refusal, set()
+    strict, similarity = criteria.doubtful(samples, learned, None)
+    well = ~called(samples, learned) & (similarity > strict.alpha)
+    return "", set(np.flatnonzero(well))
+
+
+@given(
+    n=st.integers(3, 7),
+    loss=st.floats(0.08, 0.9),
+    steps=st.sampled_from([1, 5, 16]),
+    seed=st.integers(0, 999),
+)
+@example(n=3, loss=0.1, steps=16, seed=0)
+def test_a_bad_node_among_few_that_are_alike_is_never_healthy_and_the_others_are(
+    n, loss, steps, seed
+):
+    """Of three, it makes the limit so loose that it would show next to no loss."""
+    assert judge_few([1 - loss, *[1] * (n - 1)], steps, seed) == ("", {*range(1, n)})
+
+
+def test_no_node_of_few_is_healthy_without_a_majority_that_is_alike():
+    for paces in ([1, 1, 0.93, 0.93, 0.86, 0.86], [1, 0.93, 0.86], [1, 1, 0.9, 0.9]):
+        refusal, well = judge_few(paces, 16, 0)
+        assert ("no majority" in refusal, well) == (True, set())
 
 
 def test_the_plain_rule_knows_no_noise():

@@ -155,7 +155,7 @@ def learn(
             if _has_loose_limit(criterion, finer.alpha):
                 criterion = replace(criterion, doubt_alpha=finer.alpha)
         criterion = _add_sensitivity(criterion, taught, learned.calibration, measured, level)
-    return replace(criterion, refusal=_refusal(criterion, policy))
+    return replace(criterion, refusal=_refusal(criterion, taught))
 
 
 def _learn_slow_steps(
@@ -172,17 +172,21 @@ def _learn_slow_steps(
     return slow_steps.learn_slow_steps(units, once, both, least, half_a_step)
 
 
-def _refusal(criterion: Criterion, policy: Policy) -> str:
+def _refusal(criterion: Criterion, taught: _Class) -> str:
+    policy = taught.policy
     if criterion.units < policy.min_units:
         return f"learned from {criterion.units} of the {policy.min_units} units it takes"
     if criterion.refusal or not criterion.shows:
         return criterion.refusal
-    if _is_loosened(criterion, policy.alpha) and criterion.shows > USEFUL_LOSS:
-        return (
-            f"healthy units differ so widely that only a loss of {criterion.shows:.0%} is sure "
-            "to show"
-        )
-    return ""
+    if not _is_loosened(criterion, policy.alpha):
+        return ""
+    if taught.few:  # what is beyond alpha is unknown, so it only takes a majority that is alike
+        return taught.settle(policy.alpha, criterion.tail).refusal
+    if criterion.shows <= USEFUL_LOSS:
+        return ""
+    return (
+        f"healthy units differ so widely that only a loss of {criterion.shows:.0%} is sure to show"
+    )
 
 
 def _is_loosened(criterion: Criterion, alpha: float) -> bool:
