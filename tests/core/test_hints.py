@@ -19,7 +19,7 @@ from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.traffic import Traffic
 from anubis.core.records import Count, Counters
 from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork, count_errors
-from tests.core.made_fabrics import FatTree
+from tests.core.made_fabrics import FatTree, statically_routed
 from tests.core.test_localization import fully_scanned, located, observe
 
 TREE = FatTree(nodes=32, nodes_per_leaf=8, spines=4).fabric()
@@ -190,6 +190,28 @@ def test_a_slow_link_is_defective_only_if_nodes_that_took_no_part_cannot_have_lo
     assert code({one}, erring) == code({one}, still) == "NETWORK.LINK"
     assert code({one}, fabric=storage) == "NETWORK.LINK"  # which has no job to send for
     assert code({one, other}, fabric=storage) == "LOAD-NOT-EXCLUDED"
+
+
+def test_a_slow_spine_is_defective_only_if_all_nodes_that_send_over_it_took_part():
+    spine, fabric = Part("switch", LINK.other), statically_routed(TREE)
+    network = SimulatedNetwork(fabric=fabric, faults=(Fault(kind="", part=spine, loss=0.5),))
+    rows = tuple(observe(fabric, fully_scanned(network, fabric)))
+    traffic = Traffic(observations=rows, unmeasured=frozenset())
+    still = [
+        counted(port, "symbol_error", 0, switch=switch)
+        for link in TREE.links
+        for cable in link.cables
+        for switch, port in ((link.a, cable.port_a), (link.b, cable.port_b))
+    ]
+
+    def code(idle, counters=Counters(counts=())):  # noqa: B008
+        (part,) = part_verdicts(fabric, traffic, counters, idle)
+        assert part.parts == (spine,)
+        return part.code
+
+    assert code(TREE.nodes) == "NETWORK.SWITCH"
+    assert code(TREE.nodes[1:]) == "LOAD-NOT-EXCLUDED"
+    assert code(TREE.nodes[1:], Counters(counts=tuple(still), over_s=60.0)) == "NETWORK.SWITCH"
 
 
 def test_counters_name_no_part_if_no_flow_is_bad():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
 import pytest
 from fleets import spec
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from anubis.core.campaign.planning import plan
 from anubis.core.fabric import Part, RailNic
@@ -159,6 +162,27 @@ def test_pairs_that_are_slow_each_time_speak_for_a_cable_although_others_came_go
 def test_pairs_of_a_larger_cause_do_not_show_that_a_second_one_was_there_each_time():
     assert doubt(ACROSS[:4], once=ACROSS[4:6], gone=0) is None
     assert doubt(ACROSS[:4], once=ACROSS[4:6], gone=0, hidden=ACROSS[:4])
+
+
+@given(slow=st.integers(3, 7), good=st.integers(0, 7))
+@settings(max_examples=10, deadline=None)
+def test_a_node_that_is_slow_as_often_as_those_beside_it_come_and_go_is_not_blamed(slow, good):
+    """Other jobs load all cables of a leaf at times, and elsewhere nothing comes and goes. A node
+    that is slow each time can be told from that."""
+    own = [(TREE.nodes[24], TREE.nodes[32 + number]) for number in range(slow + good)]
+    beside = [(TREE.nodes[25], partner) for _, partner in own]
+    turns = dict.fromkeys((PairTest(*pair) for pair in (*own, *beside)), TURNS)
+    turns |= {PairTest(*pair): (0,) for pair in ELSEWHERE}
+    bad = [observed(pair, 0.3) for pair in own[:slow]]
+    went = [observed(pair, 0.3, gone=True) for pair in (*own[slow:], *beside[:slow])]
+    traffic = Traffic(observations=(*bad, *went), unmeasured=frozenset(), turns=turns)
+    repetition = Repetition(TREE, traffic)
+    part = Part("node", TREE.nodes[24])
+    node = replace(uplink_cause(own[:slow]), parts=(part,), chances=(1.0,))
+    assert repetition.doubt(node) is None
+    told = repetition.doubt(replace(node, steady=False))
+    assert told
+    assert told.code == "CAME-AND-WENT"
 
 
 def test_cables_that_other_jobs_load_by_chance_blame_nothing():

@@ -19,7 +19,7 @@ from itertools import chain
 import numpy as np
 
 from anubis.core.fabric import Fabric, Part, RailNic, natural_key
-from anubis.core.network.crossing import Flow, may_cross, nic_part
+from anubis.core.network.crossing import Flow, link_part, may_cross, nic_part
 from anubis.core.network.hints import add_hints, congested_links, parts_of_known_load
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import (
@@ -110,10 +110,16 @@ def _congestion(cause: Cause, congested: Set[Part], counters: Counters) -> Cause
 def _load_of_others(
     fabric: Fabric, cause: Cause, known_load: Set[Part], idle: Collection[str] | None
 ) -> CauseDoubt | None:
-    """The doubt about links that nodes with other work may have loaded all the time: a cable that
-    is shared is as slow in each repeat as a bad one."""
-    between = all(part.kind in ("link", "uplinks") for part in cause.parts)
-    if idle is None or not between or cause.shortfall >= DEAD or known_load & {cause.parts[0]}:
+    """The doubt about links, or switches above the leaves, that nodes with other work may have
+    loaded all the time: a cable that is shared is as slow in each repeat as a bad one."""
+    is_between = all(
+        part.kind in ("link", "uplinks")
+        or (part.kind == "switch" and part.name not in fabric.leaves)
+        for part in cause.parts
+    )
+    if idle is None or not is_between or cause.shortfall >= DEAD:
+        return None
+    if _links(fabric, cause.parts[0]) <= known_load:
         return None
     users = frozenset[str]().union(*map(fabric.nodes_below, _lower_ends(fabric, cause.parts)))
     busy = users.difference(idle)
@@ -125,6 +131,13 @@ def _load_of_others(
     return CauseDoubt(code="LOAD-NOT-EXCLUDED", reason=reason)
 
 
+def _links(fabric: Fabric, part: Part) -> set[Part]:
+    """The links of a switch, or the part itself."""
+    if part.kind != "switch":
+        return {part}
+    return {link_part(link) for link in fabric.links_of[part.name]}
+
+
 def _are_jobs_possible(fabric: Fabric, idle: Collection[str]) -> bool:
     """Return whether a node with as many NICs as those under test takes no part. If none does, only
     nodes of another kind are left, as for storage or logins, and no job makes them send."""
@@ -134,8 +147,9 @@ def _are_jobs_possible(fabric: Fabric, idle: Collection[str]) -> bool:
 
 
 def _lower_ends(fabric: Fabric, parts: Iterable[Part]) -> set[str]:
-    """The ends of links that are nearer to the nodes; both ends between switches of one tier."""
-    ends = {part.name for part in parts if part.kind == "uplinks"}
+    """Switches, and the ends of links that are nearer to the nodes; both ends between switches of
+    one tier."""
+    ends = {part.name for part in parts if part.kind in ("uplinks", "switch")}
     for part in parts:
         if part.kind == "link":
             link = fabric.link(part.name, part.other)

@@ -74,7 +74,9 @@ class Repetition:
         causes that explain more flows.
 
         Other jobs load a cable for a turn, and so all pairs on it. So turns are counted for a part
-        between nodes, and pairs for a node or NIC, whose partners are elsewhere.
+        between nodes, and pairs for a node or NIC, whose partners are elsewhere. If they load all
+        cables of a leaf, pairs of each node below it come and go more often than elsewhere, which a
+        node that is slow each time does not.
         """
         if not self.turns:
             return None
@@ -100,7 +102,10 @@ class Repetition:
         again = [pair_test for pair_test in later if frozenset(pair_test.pair) in bad]
         if is_end:
             elsewhere = [pair_test for pair_test in self.gone if pair_test not in later]
-            chance = _chance_of(len(again), len(later), self._chance(elsewhere))
+            usual = self._chance(elsewhere)
+            if not cause.steady:
+                usual = max(usual, self._chance_beside(cause, later))
+            chance = _chance_of(len(again), len(later), usual)
         else:
             chance = self._chance_of_a_cable(again, len(later))
         if chance < BY_CHANCE:
@@ -142,6 +147,27 @@ class Repetition:
         """The chance of a pair to be slow on a rail, for reasons that come and go."""
         count = sum(map(self._rails_gone, gone))
         return (count + USUAL * WEIGHT) / (self._rails_measured + WEIGHT)
+
+    def _chance_beside(self, cause: Cause, own: Collection[PairTest]) -> float:
+        """The chance of the other pairs across the leaves of a node or NIC to be slow on them, for
+        reasons that come and go."""
+        places = {(part.name, part.other) for part in cause.parts}
+        leaves = {
+            nic.switch
+            for nic in self.fabric.nics
+            if (nic.node, "") in places or (nic.node, nic.rail) in places
+        }
+        beside = [
+            frozenset((a.rail_nic, b.rail_nic))
+            for pair_test in self.turns
+            if pair_test not in own
+            for a, b in joined_nics(self.fabric, pair_test)
+            if a.switch != b.switch and not leaves.isdisjoint((a.switch, b.switch))
+        ]
+        flows = chain.from_iterable(self._gone_flows.values())
+        gone = {frozenset((flow.source, flow.target)) for flow in flows}
+        count = sum(ends in gone for ends in beside)
+        return (count + USUAL * WEIGHT) / (len(beside) + WEIGHT)
 
     @cached_property
     def _rails_measured(self) -> int:
