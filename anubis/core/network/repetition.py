@@ -75,8 +75,8 @@ class Repetition:
 
         Other jobs load a cable for a turn, and so all pairs on it. So turns are counted for a part
         between nodes, and pairs for a node or NIC, whose partners are elsewhere. If they load all
-        cables of a leaf, pairs of each node below it come and go more often than elsewhere, which a
-        node that is slow each time does not.
+        cables of a leaf for a turn, pairs of each node below it come and go. So turns are counted
+        for a node that comes and goes, too.
         """
         if not self.turns:
             return None
@@ -102,10 +102,10 @@ class Repetition:
         again = [pair_test for pair_test in later if frozenset(pair_test.pair) in bad]
         if is_end:
             elsewhere = [pair_test for pair_test in self.gone if pair_test not in later]
-            usual = self._chance(elsewhere)
+            chance = _chance_of(len(again), len(later), self._chance(elsewhere))
             if not cause.steady:
-                usual = max(usual, self._chance_beside(cause, later))
-            chance = _chance_of(len(again), len(later), usual)
+                times = {turn for pair_test in again for turn in self.turns[pair_test]} - {first}
+                chance = max(chance, self._share_gone_beside(cause, later) ** len(times))
         else:
             chance = self._chance_of_a_cable(again, len(later))
         if chance < BY_CHANCE:
@@ -148,9 +148,9 @@ class Repetition:
         count = sum(map(self._rails_gone, gone))
         return (count + USUAL * WEIGHT) / (self._rails_measured + WEIGHT)
 
-    def _chance_beside(self, cause: Cause, own: Collection[PairTest]) -> float:
-        """The chance of the other pairs across the leaves of a node or NIC to be slow on them, for
-        reasons that come and go."""
+    def _share_gone_beside(self, cause: Cause, own: Collection[PairTest]) -> float:
+        """The share of the other pairs across the leaves of a node or NIC that were slow on them
+        and good again."""
         places = {(part.name, part.other) for part in cause.parts}
         leaves = {
             nic.switch
@@ -166,8 +166,7 @@ class Repetition:
         ]
         flows = chain.from_iterable(self._gone_flows.values())
         gone = {frozenset((flow.source, flow.target)) for flow in flows}
-        count = sum(ends in gone for ends in beside)
-        return (count + USUAL * WEIGHT) / (len(beside) + WEIGHT)
+        return sum(ends in gone for ends in beside) / (len(beside) + WEIGHT)
 
     @cached_property
     def _rails_measured(self) -> int:
