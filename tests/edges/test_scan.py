@@ -143,7 +143,7 @@ def test_a_dry_run_lists_crossed_and_uncrossed_links(near):
     assert "links that no path between these nodes uses: leaf9 - spine1" in text
     assert "by tiers: " in text
     tall = RACKS + "  - {below: spine1, above: core1}\n"
-    again = "; up to as long again for pairs that shared a cable by chance"
+    again = "; up to half as long again for pairs that shared a cable by chance"
     assert (again in text, again in scan(near, "--dry-run", racks=tall).out) == (False, True)
 
 

@@ -20,6 +20,7 @@ from anubis.core.network.reproduction import (
     pair_tests_across,
     pair_tests_inside,
 )
+from anubis.core.network.sharing import shares_between_pods
 from anubis.core.network.traffic import (
     NO_PAIR_TURNS,
     PairTurns,
@@ -171,14 +172,16 @@ def _confirming_steps(
 ) -> Iterator[Step]:
     """Yield one more round of pairs, in which suspects meet nodes known to be good, and bad pairs
     measure again, undisturbed: a few at each leaf, and all that no part explains. If some remain in
-    doubt, further rounds follow. Pairs across parts, which `begun` in a turn, run one after
-    another, so those that are bad again decide first which others are needed."""
+    doubt, further rounds follow. Pairs across pods, or across parts, which `begun` in a turn, run
+    one after another, so those that are bad again decide first which others are needed."""
     first = begun or 0
-    if plan.fabric and turn < first + CONFIRMING_TURNS:
+    meet_by_chance = not plan.non_blocking and plan.fabric and shares_between_pods(plan.fabric)
+    choosing = first + bool(begun is None and meet_by_chance)
+    if plan.fabric and turn < choosing + CONFIRMING_TURNS:
         assessment = keep_crossing(plan, assessment)
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.batch_verdicts, turns)
         model = add_hints(seen.model, plan.fabric, plan.counters)
-        chosen = confirmation(plan.fabric, seen.observations, model, again=turn > first)
+        chosen = confirmation(plan.fabric, seen.observations, model, again=turn > choosing)
         rails = rails_of(plan.fabric, assessment.alone, assessment.batch_verdicts)
         unexplained = (
             pair_test
@@ -193,7 +196,7 @@ def _confirming_steps(
         ]
         repeated = chain(Repetition(plan.fabric, seen).pairs_to_repeat(proven), unexplained)
         pairs = dict.fromkeys(repeated)
-        if turn != begun or not pairs:
+        if (turn >= choosing and turn != begun) or not pairs:
             pairs |= dict.fromkeys(pair_test_at(plan.fabric, rail_nics) for rail_nics in chosen)
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups not in (*IN_GROUPS, PARTS):

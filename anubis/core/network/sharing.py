@@ -254,6 +254,12 @@ def rails_share_no_cable(fabric: Fabric) -> bool:
     return True
 
 
+def shares_between_pods(fabric: Fabric) -> bool:
+    """True if pairs of different pods share cables by chance. Between two tiers pairs of a leaf are
+    too few at once for that."""
+    return not fabric.routes and max(fabric.tier.values(), default=0) > 2
+
+
 def fair_order(fabric: Fabric, pair_tests: Iterable[PairTest]) -> list[PairTest]:
     """The pair tests in the order in which they start: leaf pairs take turns, those with more
     waiting pairs sooner. Otherwise the pairs of some leaves would wait until those of others are
