@@ -51,6 +51,7 @@ SRUN = (
     *("--exclusive", "--nodes=1", "--ntasks=1", "--mem=0", "--cpu-bind=none"),
     *(f"--job-name={TEST_JOB}", "--immediate=60"),
 )
+SILENT = "Not responding"  # the reason that slurmctld gives a node after SlurmdTimeout
 UNLISTED = "maintenance"  # the window of nodes that show one, and whose reservation is hidden
 FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")  # of a reservation, or of a job
 JOB_ID = re.compile(r"\d{1,10}([_+]\d{1,10})?")
@@ -97,8 +98,10 @@ class SlurmNode:
 
     @property
     def cordon(self) -> str:
-        """Reason why it is kept from jobs; without a reason, what Slurm shows of it."""
-        if not self.shows.keeps_jobs_off:
+        """Reason why it is kept from jobs; without a reason, what Slurm shows of it. Nothing keeps
+        a node from jobs that Slurm itself calls down because it does not answer."""
+        is_only_silent = self.reason == SILENT and not self.is_drained
+        if not self.shows.keeps_jobs_off or is_only_silent:
             return ""
         return self.reason or f"{self.shows.means}; slurm has no reason for it"
 

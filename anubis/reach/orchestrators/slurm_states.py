@@ -32,7 +32,7 @@ WORDS = {
     "down": SlurmWord(means="down", is_up=False, keeps_jobs_off=True),
     "error": SlurmWord(means="in error", is_up=False, keeps_jobs_off=True),
     "unknown": SlurmWord(means="has not reported since slurmctld was started", is_up=False),
-    "future": SlurmWord(means="not there yet, a place for a later node", is_up=False),
+    "future": SlurmWord(means="a place for a later node", is_up=False, is_free=False),
     # flags: who keeps it from jobs
     "drain": SlurmWord(means="drained", keeps_jobs_off=True),
     "fail": SlurmWord(means="said to be failing", keeps_jobs_off=True),
@@ -42,16 +42,16 @@ WORDS = {
     "maintenance": SlurmWord(means="under maintenance", is_maintenance=True),
     "reserved": SlurmWord(means="reserved for others", is_free=False),
     "blocked": SlurmWord(means="kept empty beside a job that asked for it", is_free=False),
-    # flags: whether it answers
+    # flags: whether it answers; what its owner turned off is not free, and no lost node
     "not_responding": SlurmWord(means="not answering slurmctld", is_up=False),
     "reboot_requested": SlurmWord(means="to be rebooted once it is idle", is_free=False),
-    "reboot_issued": SlurmWord(means="being rebooted", is_up=False),
+    "reboot_issued": SlurmWord(means="being rebooted", is_up=False, is_free=False),
     "power_down": SlurmWord(means="to be powered down", is_free=False),
     "power_drain": SlurmWord(means="to be powered down once it is idle", is_free=False),
-    "powering_down": SlurmWord(means="being powered down", is_up=False),
-    "powered_down": SlurmWord(means="powered down", is_up=False),
-    "power_up": SlurmWord(means="to be powered up", is_up=False),
-    "powering_up": SlurmWord(means="being powered up", is_up=False),
+    "powering_down": SlurmWord(means="being powered down", is_up=False, is_free=False),
+    "powered_down": SlurmWord(means="powered down", is_up=False, is_free=False),
+    "power_up": SlurmWord(means="to be powered up", is_up=False, is_free=False),
+    "powering_up": SlurmWord(means="being powered up", is_up=False, is_free=False),
     # flags that change nothing for us
     "completing": SlurmWord(is_at_work=True),
     "planned": SlurmWord(),  # idle, with a job of the queue in mind for later
