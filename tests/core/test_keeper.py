@@ -356,6 +356,12 @@ def work_on(cluster):
     cluster.look()
 
 
+def power_off(cluster):
+    lose(cluster, "n0")
+    cluster.shown["n0"] = replace(cluster.shown["n0"], is_free=False, meaning="powered down")
+    cluster.look()
+
+
 def retire(cluster):
     lose(cluster, "n0")
     retired = OperatorSaid(order=Order.RETIRE, nodes=("n0",))
@@ -371,9 +377,9 @@ def bring_back(cluster):
 @pytest.mark.parametrize(
     ("trouble", "is_restarted"),
     [(stay_lost, True)]
-    + [(one, False) for one in (lose_most, remove, hide, work_on, retire, bring_back)],
+    + [(one, False) for one in (lose_most, remove, hide, work_on, power_off, retire, bring_back)],
 )
-def test_only_a_few_lost_nodes_that_their_orchestrator_shows_and_no_person_has_are_restarted(
+def test_only_a_few_lost_nodes_that_their_owner_shows_and_did_not_turn_off_are_restarted(
     cluster, trouble, is_restarted
 ):
     trouble(cluster)
@@ -467,6 +473,7 @@ def test_after_unexplained_trouble_the_free_nodes_of_the_job_are_searched_once_t
     assert searches(cluster.tick()) == [], "one at a time"
     found = cluster.answer(search, replace(HEALTHY, proof=Proof.TOGETHER, about="7"), n1=DEFECTIVE)
     assert only(found, OpenTicket).node == only(found, Cordon).node == "n1"
+    assert only(found, Notify).sentence.endswith("campaign c: n1 (GEMM.TFLOPS: it is slow)")
     assert searches(cluster.tick()) == [("6", ["n4", "n5"])]
     cluster.hear(unexplained(cluster.later(1), "9", "n0", "n2"))
     assert [searches(cluster.tick()) for _ in range(3)] == [[]] * 3, "these were searched lately"
@@ -477,9 +484,8 @@ def test_after_unexplained_trouble_the_free_nodes_of_the_job_are_searched_once_t
     [
         (ORDERING, ("n0", "n1")),
         (LOCATING, ("n0",)),
-        (LOCATING, ("n0", "n1", "n2", "n3", "n4")),
     ],
-    ids=["not by the policy", "one node", "too many nodes"],
+    ids=["not by the policy", "one node"],
 )
 def test_no_search_begins(policy, nodes):
     cluster = Cluster(policy=policy)
@@ -487,13 +493,26 @@ def test_no_search_begins(policy, nodes):
     assert searches(cluster.tick()) == []
 
 
-def test_a_search_that_cannot_begin_within_a_day_or_cannot_run_is_given_up():
+def test_the_nodes_of_a_job_that_are_too_many_for_one_search_are_searched_in_parts():
+    cluster = Cluster(policy=LOCATING)
+    cluster.held = frozenset({"n1"})
+    cluster.hear(unexplained(cluster.later(1), "7", "n0", "n1", "n2", "n3", "n4"))
+    search = only(cluster.tick(), Prove)
+    assert sorted(search.owed) == ["n3", "n4"], "n1 is measured by others"
+    cluster.held = frozenset()
+    cluster.answer(search, replace(HEALTHY, proof=Proof.TOGETHER, about="7"))
+    assert searches(cluster.tick()) == [("7", ["n0", "n1", "n2"])]
+
+
+def test_a_search_that_cannot_begin_within_a_day_is_reported_once_and_given_up_as_one_that_fails():
     cluster = Cluster(policy=LOCATING)
     cluster.held = frozenset({"n1"})
     cluster.hear(unexplained(cluster.later(1), "7", "n0", "n1"))
     assert searches(cluster.tick()) == []
     cluster.later(DAY_S)
-    cluster.tick()
+    told = only(cluster.tick(), Notify)
+    assert told.subject == "job 7"
+    assert "no search for the cause began within a day on n0 and 1 more" in told.sentence
     cluster.held = frozenset()
     assert searches(cluster.tick()) == []
     cluster.hear(unexplained(cluster.later(1), "8", "n0", "n1"))

@@ -66,13 +66,12 @@ from anubis.core.keep.keeper_events import (
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import AFTER_JOBS, DefectFound, Life, Owed, Proof
 from anubis.core.keep.lives import Lives, next_in_line, reserve_of
-from anubis.core.keep.proofs import Proofs
+from anubis.core.keep.proofs import Proofs, outcome_of_search
 from anubis.core.keep.reasons import SPARE, SUSPECTED, UNPROVEN, code_of
 from anubis.core.keep.repairs import Repairs
 from anubis.core.keep.suspicions import owed_for
 from anubis.core.records import Judgement, Remedy
 
-SEARCHED_S = DAY_S  # after a job, for the fault behind its trouble
 NOT_PROVEN = "new, not yet proven"
 UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
 
@@ -141,11 +140,12 @@ class Keeper:
                 for node in event.event.nodes:
                     yield node, self._learn(node, self._note, event)
             case VerdictReached():
-                silent = self.lives.nodes_under_test(event.test) - event.verdicts.keys()
-                for node, verdict in {
-                    **event.verdicts,
-                    **dict.fromkeys(silent, UNANSWERED),
-                }.items():
+                tested = self.lives.nodes_under_test(event.test)
+                silent = dict.fromkeys(tested - event.verdicts.keys(), UNANSWERED)
+                verdicts = {**event.verdicts, **silent}
+                if job := next((t.job for n in tested if (t := self.lives[n].trial)), ""):
+                    yield min(tested), [outcome_of_search(job, event.campaign, verdicts)]
+                for node, verdict in verdicts.items():
                     yield node, self._learn(node, self._judge, verdict, event)
             case TestRefused():
                 for node in sorted(self.lives.nodes_under_test(event.test)):
@@ -279,10 +279,6 @@ class Keeper:
             why = f"the node could not be tested within {days:g} days"
             life, ended = _give_up(life, too_old, why)
             commands += ended
-        if life.owes(Debt.UNEXPLAINED):
-            latest = event.at - SEARCHED_S
-            kept = (o for o in life.owed if o.debt is not Debt.UNEXPLAINED or o.at >= latest)
-            life = replace(life, owed=tuple(kept))
         return life, commands
 
     # --- results of tests ---------------------------------------------------------------
@@ -432,7 +428,8 @@ class Keeper:
         for scope in gone:
             del self.breakers[scope]
         commands = [*self._fill_reserve(event), *self._keep_new_out(event.at)]
-        commands += [*self.repairs.begin_due(event.at), *self.proofs.begin_search(event.at)]
+        commands += [*self.repairs.begin_due(event.at), *self.proofs.end_late_searches(event.at)]
+        commands += self.proofs.begin_search(event.at)
         return [*commands, *self.proofs.begin_due(event.at)]
 
     def _is_over(self, scope: str) -> bool:
@@ -622,8 +619,10 @@ def _last_orders(commands: Sequence[LifeCommand]) -> list[LifeCommand]:
 
 def _show_down(life: Life, seen: SeenNode) -> Life:
     """Life of a node that is down and still shown: its cordon stays while it is down and
-    afterwards."""
-    return replace(life, cordon=seen.cordon, cordoned_by_anubis=seen.is_cordoned_by_anubis)
+    afterwards. If its owner powered it down or reboots it, it is not free."""
+    facts = _facts_shown(life, seen)
+    shown = ("cordon", "cordoned_by_anubis", "kept_for")
+    return replace(life, **{name: facts[name] for name in shown})
 
 
 def _mark_absent(life: Life, at: float) -> Life:

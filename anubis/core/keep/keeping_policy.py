@@ -72,7 +72,8 @@ class LocatePolicy:
     mode: Mode = Mode.PROPOSE
     """Whether to run it (act), or to ask a person each time (propose)."""
     nodes: int = 64
-    """The most nodes among which to search, without regard to `tested_at_once`."""
+    """The most nodes to search at once, without regard to `tested_at_once`. A job with more is
+    searched in parts."""
     again_s: float = 7 * DAY_S
     """The time within which the same nodes are not searched again."""
     suite: str = "locate"

@@ -349,8 +349,11 @@ class Life:
     def end_search(self, job: str, at: float) -> Self:
         """Life after a search among the nodes of a job. What it did not find, it finds no better
         if it is repeated."""
+        return replace(self.drop_search(job), searched_at=at)
+
+    def drop_search(self, job: str) -> Self:
         owed = tuple(o for o in self.owed if o.debt is not Debt.UNEXPLAINED or o.about != job)
-        return replace(self, owed=owed, searched_at=at)
+        return replace(self, owed=owed)
 
     @property
     def needs(self) -> tuple[Proof, str]:

@@ -3,16 +3,21 @@ trouble together, which is a search."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from anubis.core.amounts import DAY_S
 from anubis.core.history.events import Debt
-from anubis.core.keep.breaker import FLEET
-from anubis.core.keep.commands import Mode, Prove
+from anubis.core.keep.breaker import FLEET, OF_JOB
+from anubis.core.keep.commands import Mode, Notify, Prove
+from anubis.core.keep.keeper_events import Concluded
 from anubis.core.keep.keeping_policy import KeepingPolicy, allowed_count
 from anubis.core.keep.life import Life, OpenTest, Owed, Proof
 from anubis.core.keep.lives import Lives
+from anubis.core.records import Judgement
 
+SEARCHED_S = DAY_S  # after a job, for the fault behind its trouble
 URGENCY = (
     *(Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.ANSWER, Debt.UPGRADE),
     *(Debt.NEW, Debt.FAILURE, Debt.DOUBT, Debt.WORK),
@@ -52,8 +57,28 @@ class Proofs:
             for needs, lives in groups.items()
         ]
 
+    def end_late_searches(self, at: float) -> Iterator[Notify]:
+        """End the searches that could not begin within a day, with a report for each job."""
+        late: defaultdict[str, list[str]] = defaultdict(list)
+        for life in self._lives.values():
+            for owed in life.owed:
+                is_searched = life.trial is not None and life.trial.job == owed.about
+                is_late = owed.debt is Debt.UNEXPLAINED and owed.at < at - SEARCHED_S
+                if is_late and not is_searched:
+                    late[owed.about].append(life.node)
+        for job, nodes in sorted(late.items()):
+            for node in nodes:
+                self._lives.change(node, Life.drop_search, job)
+            more = f" and {len(nodes) - 1} more of its nodes" if len(nodes) > 1 else ""
+            sentence = (
+                "nothing explained its trouble, and no search for the cause began within a day on"
+                f" {min(nodes)}{more}: in use, out of service, searched lately, or not approved"
+            )
+            yield Notify(subject=f"{OF_JOB} {job}", sentence=sentence)
+
     def begin_search(self, at: float) -> Iterator[Prove]:
-        """Begin the search that may begin now; the job that waits longest comes first."""
+        """Begin the search that may begin now; the job that waits longest comes first. A job with
+        too many nodes is searched in parts."""
         policy = self._policy.locate
         if policy is None or self._searched_job():
             return
@@ -63,12 +88,13 @@ class Proofs:
                 if owed.debt is Debt.UNEXPLAINED and _may_be_searched(life):
                     groups[owed.about][life.node] = (owed,)
         for job, group in sorted(groups.items(), key=_longest_wait):
-            lives = [self._lives[node] for node in sorted(group)]
-            is_new = any(at - life.searched_at >= policy.again_s for life in lives)
-            if 2 <= len(lives) <= policy.nodes and is_new and self._are_free(lives, at):
-                owed_by = {life.node: group[life.node] for life in lives}
-                yield self._test((Proof.TOGETHER, job), owed_by, policy.mode, at)
-                return
+            for part in _even_parts(sorted(group), policy.nodes):
+                lives = [self._lives[node] for node in part]
+                is_new = any(at - life.searched_at >= policy.again_s for life in lives)
+                if len(lives) > 1 and is_new and self._are_free(lives, at):
+                    owed_by = {node: group[node] for node in part}
+                    yield self._test((Proof.TOGETHER, job), owed_by, policy.mode, at)
+                    return
 
     def reason_against_search(self, search: Prove, at: float) -> str:
         """Return why a search that was proposed must not begin now; empty: it may."""
@@ -113,6 +139,30 @@ class Proofs:
         if test.mode is Mode.ACT:
             self.begin(test, at)
         return test
+
+
+def outcome_of_search(job: str, campaign: str, verdicts: Mapping[str, Concluded]) -> Notify:
+    """Report of what the search among the nodes of a job found."""
+    bad = {n: v for n, v in verdicts.items() if v.judgement is Judgement.DEFECTIVE}
+    unknown = {n: v for n, v in verdicts.items() if v.judgement is Judgement.UNKNOWN}
+    among = f"of {len(verdicts)} nodes"
+    if bad:
+        first = min(bad)
+        more = f", and {len(bad) - 1} more {among}" if len(bad) > 1 else ""
+        answer = f"{first} ({bad[first].code}: {bad[first].reason}){more}"
+    elif unknown:
+        first = min(unknown)
+        answer = f"no answer for {len(unknown)} {among}, such as {first}: {unknown[first].reason}"
+    else:
+        answer = f"none {among} is at fault; its report shows the network between them"
+    sentence = f"the search for the cause of its trouble, campaign {campaign}: {answer}"
+    return Notify(subject=f"{OF_JOB} {job}", sentence=sentence)
+
+
+def _even_parts(nodes: Sequence[str], limit: int) -> list[Sequence[str]]:
+    """Nodes in the fewest parts of at most so many."""
+    size = math.ceil(len(nodes) / math.ceil(len(nodes) / limit))
+    return [nodes[begin : begin + size] for begin in range(0, len(nodes), size)]
 
 
 def _urgency(life: Life) -> int:
