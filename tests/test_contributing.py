@@ -196,7 +196,7 @@ from pathlib import Path
 from typing import Literal
 
 from anubis.core.keep.keeper_events import FleetSeen, SeenNode
-from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD
+from anubis.reach.orchestrators.orchestrator import UNKNOWN_SKUS
 from anubis.reach.orchestrators.orchestrator import OrchestratorKind, OrchestratorSettings
 
 
@@ -210,7 +210,7 @@ class BoardSettings(OrchestratorSettings):
 
 
 class BoardOrchestrator:
-    def __init__(self, settings, skus=SKUS_UNTOLD):
+    def __init__(self, settings, skus=UNKNOWN_SKUS):
         self.folder, self.skus = Path(settings.folder), skus
 
     def observe(self):

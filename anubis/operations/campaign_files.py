@@ -228,7 +228,7 @@ OF_CABLES = frozenset(
         "node-twice",
     }
 )
-TOLD = 4  # remarks on the cabling; the report has all
+REMARKS_SHOWN = 4  # remarks on the cabling; the report has all
 ON_ONE_SWITCH = "until then all nodes count as being on one switch"
 
 
@@ -283,9 +283,9 @@ def _survey(request: CampaignRequest, cluster: configs.Cluster, caller: Caller) 
 def _remark_on(surveyed: Survey, request: CampaignRequest, caller: Caller) -> None:
     """Remark what is odd about the cables, and which routes are known."""
     cabling = [finding for finding in surveyed.findings if finding.kind in OF_CABLES]
-    for finding in cabling[:TOLD]:
+    for finding in cabling[:REMARKS_SHOWN]:
         caller.remark(f"topology: {finding}")
-    if len(surveyed.findings) > len(cabling[:TOLD]):
+    if len(surveyed.findings) > len(cabling[:REMARKS_SHOWN]):
         caller.remark(
             f"{len(surveyed.findings):,} remarks on the topology: anubis scan --draw lists them"
         )

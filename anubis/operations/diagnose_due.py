@@ -17,7 +17,7 @@ from anubis.core.diagnose.diagnose_due import (
     AGAIN_S,
     LOGS,
     UNEXPLAINED_S,
-    ToldStall,
+    ReportedStall,
     silence_begin,
     undiagnosed_stalls,
     unexplained,
@@ -106,7 +106,7 @@ def _ended_jobs(
 
 
 def _stalled_jobs(
-    stalls: Iterable[ToldStall], jobs: Mapping[str, Job], now: float
+    stalls: Iterable[ReportedStall], jobs: Mapping[str, Job], now: float
 ) -> Iterable[_Patient]:
     """Jobs that stand still; if a job has ended, its end is diagnosed instead."""
     for stall in stalls:
@@ -121,7 +121,7 @@ def _stalled_jobs(
             )
 
 
-def _sentence(stall: ToldStall) -> str:
+def _sentence(stall: ReportedStall) -> str:
     reason = f": {stall.reason}" if stall.reason else ""
     return f"{stall.source} reports that it has made no progress since {moment(stall.at)}{reason}"
 

@@ -18,7 +18,7 @@ from anubis.core.diagnose.cures import PastDiagnosis
 from anubis.core.fabric import natural_key
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.events import EventRecord
-from anubis.core.history.maintenance import open_windows, windows_told
+from anubis.core.history.maintenance import open_windows, reported_windows
 from anubis.core.history.past import (
     Happened,
     are_dated_anew,
@@ -39,7 +39,7 @@ from anubis.operations.diagnose_due import undiagnosed_since
 from anubis.operations.history import MOST_CAMPAIGNS
 from anubis.operations.keep import KeptFleet, look
 from anubis.operations.selector import LOOKED_BACK_S, standing_of
-from anubis.report import history as told
+from anubis.report import history as history_words
 from anubis.report.fleet import CampaignGlance, NodeGlance
 from anubis.report.history import Happening
 from anubis.report.maintenance import sentence
@@ -92,14 +92,14 @@ class ClusterGlance:
         """Happenings of a node, the latest at the end. `actions`: those of the keeper on this
         node."""
         happened = chain(
-            map(told.incident_happening, self.of_node.incidents.get(node, ())),
-            map(told.repair_happening, self.of_node.repairs.get(node, ())),
-            map(told.validation_happening, self.of_node.validations.get(node, ())),
-            map(told.event_record_happening, self.of_node.event_records.get(node, ())),
-            map(told.action_happening, actions),
+            map(history_words.incident_happening, self.of_node.incidents.get(node, ())),
+            map(history_words.repair_happening, self.of_node.repairs.get(node, ())),
+            map(history_words.validation_happening, self.of_node.validations.get(node, ())),
+            map(history_words.event_record_happening, self.of_node.event_records.get(node, ())),
+            map(history_words.action_happening, actions),
         )
         own = (replace(happening, cluster=self.cluster) for happening in happened)
-        return told.timeline(own, None, last)
+        return history_words.timeline(own, None, last)
 
 
 def simulated_clusters(caller: Caller = NO_CALLER) -> dict[str, bool]:
@@ -147,7 +147,7 @@ def glance_at(
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
     stand = stand.apply_doubt(time.doubt).apply_objections(objections.out, objections.unproven)
     attributes = history.memory.recall(_attributes_by_node, happened.attributes)
-    windows = open_windows(history.memory.recall(windows_told, happened.event_records), now)
+    windows = open_windows(history.memory.recall(reported_windows, happened.event_records), now)
 
     def look_at(node: str) -> NodeGlance:
         results, window = of_node.validations.get(node), windows.get(node)
@@ -195,8 +195,8 @@ def _stale(
         index_from(results, then - LOOKED_BACK_S) : index_from(results, now - LOOKED_BACK_S)
     ]
     held = before.holds.keys() | holds.keys()
-    windows_then = open_windows(windows_told(before.happened.event_records), then)
-    windows_now = open_windows(windows_told(happened.event_records), now)
+    windows_then = open_windows(reported_windows(before.happened.event_records), then)
+    windows_now = open_windows(reported_windows(happened.event_records), now)
     then_denied = before.objections
     denied = {*then_denied.out, *then_denied.unproven, *objections.out, *objections.unproven}
     maintained = windows_then.keys() | windows_now.keys()

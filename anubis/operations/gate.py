@@ -26,7 +26,7 @@ from anubis.operations.decide import (
     refuse_nodes,
     weigh,
 )
-from anubis.operations.owners import owner_name, told_work
+from anubis.operations.owners import owner_name, reported_work
 from anubis.operations.requests import GateRequest, Terms
 from anubis.report.gate import BadLinks, Doubt, GateResult
 from anubis.report.maintenance import sentence
@@ -143,7 +143,7 @@ def _busy_nodes(
     settings = cluster_file(part, cluster)
     if settings and owner_name(settings):
         return {}
-    return told_work(part.jobs.open_jobs(), at, own_job).reasons_to_spare(nodes)
+    return reported_work(part.jobs.open_jobs(), at, own_job).reasons_to_spare(nodes)
 
 
 def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:

@@ -32,7 +32,7 @@ from anubis.operations.campaign_files import Setting, read_setting
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.keeping import acting_process
 from anubis.operations.selector import read_past
-from anubis.report import history as told
+from anubis.report import history as history_words
 from anubis.report.drift import SHOWN_DAYS, ClusterDrift
 from anubis.report.history import Happening
 from anubis.report.view import CampaignView
@@ -249,7 +249,7 @@ def timeline(
             for part in _parts(history, cluster)
             for happening in _happenings(part, nodes, time_in(part, caller).now)
         ]
-    return told.timeline(happenings, nodes, last)
+    return history_words.timeline(happenings, nodes, last)
 
 
 def _parts(history: History, cluster: str | None) -> list[ClusterHistory]:
@@ -259,13 +259,15 @@ def _parts(history: History, cluster: str | None) -> list[ClusterHistory]:
 def _happenings(
     history: ClusterHistory, nodes: Collection[str] | None, at: float
 ) -> Iterator[Happening]:
-    yield from map(told.incident_happening, history.incidents.all())
-    yield from map(told.repair_happening, history.repairs.all())
-    yield from map(told.validation_happening, history.experience.validations())
-    yield from map(told.event_record_happening, history.event_records.all())
-    yield from map(told.decision_happening, history.decisions.newest(MOST_DECISIONS))
-    yield from told.hold_happenings(history.holds.current(at))
-    yield from map(told.action_happening, history.keeping.actions_about(nodes, MOST_ACTIONS))
+    yield from map(history_words.incident_happening, history.incidents.all())
+    yield from map(history_words.repair_happening, history.repairs.all())
+    yield from map(history_words.validation_happening, history.experience.validations())
+    yield from map(history_words.event_record_happening, history.event_records.all())
+    yield from map(history_words.decision_happening, history.decisions.newest(MOST_DECISIONS))
+    yield from history_words.hold_happenings(history.holds.current(at))
+    yield from map(
+        history_words.action_happening, history.keeping.actions_about(nodes, MOST_ACTIONS)
+    )
 
 
 def track_records(*, cluster: str | None = None, caller: Caller = NO_CALLER) -> list[TrackRecord]:

@@ -28,7 +28,7 @@ from anubis.report.view import NetworkView
 from anubis.store.history import ClusterHistory, History
 from anubis.text.wording import moment
 
-UNTOLD = "no settings of its nodes (node_config)"
+NO_SETTINGS = "no settings of its nodes (node_config)"
 
 
 def settings_evidence(
@@ -42,7 +42,7 @@ def settings_evidence(
     own = [vote for vote in votes if vote.node in nodes]
     piece = JobEvidence(job=evidence.job, at=evidence.at, collectors=frozenset())
     if not own:
-        return replace(piece, gaps={Collector.SETTINGS: UNTOLD})
+        return replace(piece, gaps={Collector.SETTINGS: NO_SETTINGS})
     _, verdicts = judge_settings(own, expectations, votes)
     at = {vote.node: vote.at for vote in own}
     odd = tuple(

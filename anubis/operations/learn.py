@@ -193,9 +193,9 @@ def _criteria_count(renewed: Renewal) -> str:
 
 
 def _unmeasured_note(renewed: Renewal) -> str:
-    if not renewed.untold:
+    if not renewed.unmeasured:
         return ""
-    return f"; too little was measured lately for {renewed.untold} of them"
+    return f"; too little was measured lately for {renewed.unmeasured} of them"
 
 
 def _write(sets: tuple[CriteriaSet, ...], folder: Path) -> None:

@@ -59,7 +59,7 @@ def nodes(
             cluster=part.cluster,
             seen=seen.nodes.get(name) if seen else None,
             jobs=_jobs_on(name, seen),
-            told_jobs=() if seen and name in seen.nodes else jobs.get(name, ()),
+            reported_jobs=() if seen and name in seen.nodes else jobs.get(name, ()),
             hold=holds.get(name),
             last=last.get(name),
             judgement=Judgement.UNKNOWN if maintained[name] else past.standing.judgement(name),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from anubis.config import configs
 from anubis.core.errors import BusyNodesError, OrchestratorError, UsageError, did_you_mean
 from anubis.core.history.events import EventRecord, MaintenanceEnded, MaintenancePlanned
-from anubis.core.history.maintenance import Window, Windows, open_windows, windows_told
+from anubis.core.history.maintenance import Window, Windows, open_windows, reported_windows
 from anubis.core.history.status import Job, jobs_on_nodes
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenWindow
 from anubis.core.records import Node
@@ -91,7 +91,7 @@ SHOWN = "orchestrator"  # the source of windows that an orchestrator shows
 
 def windows_known(part: ClusterHistory) -> Windows:
     """Windows of maintenance in the history, by node."""
-    return windows_told(part.event_records.apart_from_jobs())
+    return reported_windows(part.event_records.apart_from_jobs())
 
 
 def windows_seen(seen: FleetSeen) -> Windows:
@@ -157,15 +157,17 @@ class OthersWork:
     seen: FleetSeen | None = None  # None: only Anubis uses these nodes
     own_job: str = ""
     owner: str = ""  # the orchestrator's name, such as slurm
-    told_jobs: Mapping[str, Sequence[Job]] = field(default_factory=dict)  # by node
+    reported_jobs: Mapping[str, Sequence[Job]] = field(default_factory=dict)  # by node
     maintained: Mapping[str, str] = field(default_factory=dict)  # by node: until when, and why
 
     def reason_to_spare(self, node: str) -> str:
         """Reason to leave a node alone; empty if no work is there."""
         maintenance = self.maintained.get(node) or self.maintained.get(node.partition(".")[0], "")
         if self.seen is None:
-            foreign_jobs = (job for job in self.told_jobs.get(node, ()) if job.id != self.own_job)
-            why = next(map(_job_told, foreign_jobs), "")
+            foreign_jobs = (
+                job for job in self.reported_jobs.get(node, ()) if job.id != self.own_job
+            )
+            why = next(map(_job_reason, foreign_jobs), "")
             return f"it is {maintenance}" if maintenance else why
         shown = self.seen.nodes.get(node) or self.seen.nodes.get(node.partition(".")[0])
         if shown is None:
@@ -219,14 +221,16 @@ def others_work(
         seen=seen,
         own_job=own_job or job_of_this_process(),
         owner=owner,
-        told_jobs={} if seen else jobs_on_nodes(jobs, at),
+        reported_jobs={} if seen else jobs_on_nodes(jobs, at),
         maintained={node: sentence(window, at) for node, window in maintained.items()},
     )
 
 
-def told_work(jobs: Iterable[Job], at: float, own_job: str = "") -> OthersWork:
+def reported_work(jobs: Iterable[Job], at: float, own_job: str = "") -> OthersWork:
     """Work that was reported, and nothing else; arguments as above."""
-    return OthersWork(told_jobs=jobs_on_nodes(jobs, at), own_job=own_job or job_of_this_process())
+    return OthersWork(
+        reported_jobs=jobs_on_nodes(jobs, at), own_job=own_job or job_of_this_process()
+    )
 
 
 def spare_busy(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
@@ -334,7 +338,7 @@ def _group_by_reason(why: Mapping[str, str]) -> dict[str, list[str]]:
     return nodes
 
 
-def _job_told(job: Job) -> str:
+def _job_reason(job: Job) -> str:
     return (
         f"job {job.id} runs there since {moment(job.start)}, as was reported (if it is over:"
         f" anubis tell job-ended --job {shlex.quote(job.id)})"

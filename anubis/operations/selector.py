@@ -22,7 +22,7 @@ from anubis.core.campaign.planning import MET, all_meet
 from anubis.core.history.defects import Defect, defects
 from anubis.core.history.events import EventRecord, FleetEvent, reported_incidents, reports
 from anubis.core.history.logbook import RATES, Logbook
-from anubis.core.history.maintenance import Windows, windows_told
+from anubis.core.history.maintenance import Windows, reported_windows
 from anubis.core.history.past import Happened, index_after, index_from, logbook_of
 from anubis.core.history.standing import ANY, Standing, bad_links, standing
 from anubis.core.history.status import Instants, Statuses, Times
@@ -260,8 +260,8 @@ def read_past(
     recent = happened.validations[index_from(happened.validations, now - LOOKED_BACK_S) :]
     by_now = recent[: index_after(recent, now)]
     imported = happened.incidents.select_begun(now)
-    told_by_now = happened.event_records[: index_after(happened.event_records, now)]
-    incidents = recall(_add_reported, imported, reports(told_by_now))
+    reported_by_now = happened.event_records[: index_after(happened.event_records, now)]
+    incidents = recall(_add_reported, imported, reports(reported_by_now))
     strength = _strength(history, findings, offered)
     stand = standing or standing_of(happened, findings, now, strength, nodes)
     return Past(
@@ -275,7 +275,7 @@ def read_past(
         categories=recall(_categories, incidents),
         links=bad_links(history.experience.faulty_paths(), by_now, strength),
         measured_s=history.experience.durations_s(),
-        windows=recall(windows_told, happened.event_records),
+        windows=recall(reported_windows, happened.event_records),
     )
 
 
@@ -318,7 +318,7 @@ def read_present(
     return Present(
         standing=recall(partial(_read_standing, history, now, required)),
         incidents=happened.incidents.select_begun(now),
-        windows=windows_told(happened.event_records),
+        windows=reported_windows(happened.event_records),
     )
 
 
@@ -354,7 +354,7 @@ def _read_standing(
     strength = _strength(history, findings, required)
     demanded = repr(sorted((name, sorted(map(repr, of))) for name, of in strength.required.items()))
     if earlier and earlier.standing.required == demanded:
-        nodes = _told_of(earlier, happened)
+        nodes = _nodes_with_news(earlier, happened)
         of_these = standing_of(happened, findings, now, strength, nodes)
         stand = earlier.standing.standing.replace_nodes(nodes, of_these)
     else:
@@ -362,7 +362,7 @@ def _read_standing(
     return LastingStanding(standing=stand, until=_next_change(happened, now), required=demanded)
 
 
-def _told_of(earlier: EarlierStanding, happened: Happened) -> set[str]:
+def _nodes_with_news(earlier: EarlierStanding, happened: Happened) -> set[str]:
     """Nodes with conclusions or event records since then."""
     event_records = (n.event.nodes for n in happened.event_records if n.id in earlier.event_records)
     concluded = (r.node for r in happened.validations if r.campaign in earlier.campaigns)

@@ -9,7 +9,7 @@ from typing import Any
 
 from anubis.core.amounts import DAY_S
 from anubis.core.clock import Time
-from anubis.core.diagnose.diagnose_due import WATCH, ToldStall, is_news
+from anubis.core.diagnose.diagnose_due import WATCH, ReportedStall, is_news
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
 from anubis.core.history.events import (
     KEPT,
@@ -346,12 +346,12 @@ def note_stall(
         note([stall_event_record(job, nodes, since, WATCH, reason)], part)
 
 
-def stalls_by_job(part: ClusterHistory) -> dict[str, list[ToldStall]]:
+def stalls_by_job(part: ClusterHistory) -> dict[str, list[ReportedStall]]:
     """Reported stalls by job, in the order of time."""
-    by_job: dict[str, list[ToldStall]] = {}
+    by_job: dict[str, list[ReportedStall]] = {}
     for event_record in part.event_records.read_kind(JobStalled):
         if isinstance(event := event_record.event, JobStalled):
-            stall = ToldStall(
+            stall = ReportedStall(
                 job=event.job,
                 at=event_record.at,
                 source=event.source,

@@ -43,7 +43,7 @@ class NodeView:
     cluster: str
     seen: SeenNode | None = None  # by the orchestrator; None: there is none, or it lacks the node
     jobs: Mapping[str, SeenJob]  # as the orchestrator shows them
-    told_jobs: Sequence[Job] = ()  # as they were told, if no orchestrator shows the node
+    reported_jobs: Sequence[Job] = ()  # if no orchestrator shows the node
     hold: Hold | None = None
     last: Validation | None = None  # the last verdict on it
     judgement: Judgement = Judgement.UNKNOWN  # as a gate has it that runs nothing
@@ -74,7 +74,7 @@ def standing(view: NodeView) -> str:
         return "out of service by the history"
     if view.owes:
         return "owing an answer"
-    if view.jobs or view.told_jobs:
+    if view.jobs or view.reported_jobs:
         return "at work"
     if view.unproven:
         return "to be proven"
@@ -178,14 +178,14 @@ def fields(view: NodeView) -> NodeLine:
 def _jobs(view: NodeView) -> Iterator[JobShown]:
     for id, job in view.jobs.items():
         yield JobShown(id=id, owner=job.owner, since=job.started_at)
-    for told_job in view.told_jobs:
-        yield JobShown(id=told_job.id, owner="", since=told_job.start)
+    for reported in view.reported_jobs:
+        yield JobShown(id=reported.id, owner="", since=reported.start)
 
 
 def _work(view: NodeView, now: float) -> str:
     """Describe who has the node, and for how long."""
     work = [_job(id, job, now) for id, job in view.jobs.items()]
-    work += [f"job {job.id}, {time_span(max(0.0, now - job.start))}" for job in view.told_jobs]
+    work += [f"job {job.id}, {time_span(max(0.0, now - job.start))}" for job in view.reported_jobs]
     return "; ".join([*work, *([view.hold.holder] if view.hold else [])]) or "-"
 
 

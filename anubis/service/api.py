@@ -27,7 +27,7 @@ from anubis.operations.tell import Telling
 from anubis.operations.watch_rounds import last_look
 from anubis.reach.orchestrators.pod_gate import answer_review
 from anubis.report import decision as decisions
-from anubis.report import history as told
+from anubis.report import history as history_words
 from anubis.report import jsonl
 from anubis.report.diagnosis_pages import DiagnosedJob, diagnosed_line
 from anubis.report.documents import ReceiptLine
@@ -294,7 +294,7 @@ async def show_life(
     find_node(snapshot, cluster, node)
     actions = await actions_of(house, cluster, node, limit)
     life = snapshot.clusters[cluster].life(node, limit, actions)
-    return documents(map(told.line, life), snapshot.at, len(life))
+    return documents(map(history_words.line, life), snapshot.at, len(life))
 
 
 async def actions_of(house: House, cluster: str, node: str, limit: int) -> list[LifeAction]:

@@ -24,8 +24,7 @@ from anubis.operations.fleet import (
     steps_planned,
 )
 from anubis.operations.history import drift_of_node, recall
-from anubis.report import campaign_page, drift, keep, watch_rounds
-from anubis.report import diagnosis_pages as told_diagnoses
+from anubis.report import campaign_page, diagnosis_pages, drift, keep, watch_rounds
 from anubis.report import service_pages as written
 from anubis.report.diagnosis_pages import shown_again
 from anubis.report.fleet import NodeGlance, NodeQuery, campaign_line
@@ -97,7 +96,7 @@ def router(house: House) -> APIRouter:
         actions = await actions_of(house, cluster, node, LIFE_SHOWN)
         life = part.life(node, LIFE_SHOWN, actions)
         named = [
-            (past, told_diagnoses.DiagnosedJob(cluster=cluster, past=past).href)
+            (past, diagnosis_pages.DiagnosedJob(cluster=cluster, past=past).href)
             for past in reversed(part.diagnosed)
             if node in past.nodes
         ]
@@ -250,7 +249,7 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
                 is_alarming=bool(kept.doubt)
                 or any(breaker.is_open for breaker in kept.breakers.values()),
                 actions=kept.actions,
-                diagnosed=told_diagnoses.sentence(part.diagnosed) if part.diagnosed else "",
+                diagnosed=diagnosis_pages.sentence(part.diagnosed) if part.diagnosed else "",
                 watched=next(watch_rounds.sentences(part.looks, snapshot.at)) if part.looks else "",
             )
         )

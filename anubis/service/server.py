@@ -190,10 +190,10 @@ def _listen(house: House, caller: Caller) -> None:
     sys.setswitchinterval(SWITCHES_EVERY_S)
     gc.set_threshold(*LOOKS_FOR_GARBAGE)
     with listening:
-        asyncio.run(_answer_until_told(config, certificate, listening, settings))
+        asyncio.run(_answer_until_stopped(config, certificate, listening, settings))
 
 
-async def _answer_until_told(
+async def _answer_until_stopped(
     config: uvicorn.Config,
     certificate: Certificate | None,
     listening: socket.socket,

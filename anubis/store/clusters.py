@@ -257,7 +257,7 @@ class NodeNames:
                     return names
                 there = set(_those_in(connection, query, node, sorted(rest)))
                 names, rest = names | there, rest - there
-            return names | rest & self._told(connection) if rest else names
+            return names | rest & self._reported_names(connection) if rest else names
 
     def executor(self) -> str:
         """Name of the executor that reaches the nodes; empty if none has so far."""
@@ -269,7 +269,7 @@ class NodeNames:
         with self._database.reading() as connection:
             queries = [query for query, _ in self._queries()]
             names: Iterable[str] = connection.execute(sa.union(*queries)).scalars()
-            return sorted({*names} | self._told(connection))
+            return sorted({*names} | self._reported_names(connection))
 
     def _queries(self) -> Iterator[tuple[sa.Select[Any], sa.Column[Any]]]:
         for kind in NAMING:
@@ -281,7 +281,7 @@ class NodeNames:
         )
         yield sa.select(node).select_from(campaigns).where(validated), node
 
-    def _told(self, connection: sa.Connection) -> set[str]:
+    def _reported_names(self, connection: sa.Connection) -> set[str]:
         """Return nodes that events name, except those of jobs."""
         event_records = apart_from_jobs(connection, self._cluster)
         return {node for event_record in event_records for node in event_record.event.nodes}

@@ -54,9 +54,9 @@ from anubis.store.event_records import (
     EVENT_RECORDS,
     all_event_records,
     apart_from_jobs,
+    event_records_by_id,
     ids_since,
     marks_apart_from_jobs,
-    told_by_id,
 )
 from anubis.store.executions import EXECUTIONS
 from anubis.store.measured_nodes import (
@@ -81,7 +81,7 @@ from anubis.store.row_mapping import RecordTable
 
 JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
 
-TOLD_WITHIN_S = 10.0  # most events, after what was told last had happened
+REPORTED_WITHIN_S = 10.0  # most events, after what was told last had happened
 
 T = TypeVar("T", bound=Sized)
 A = TypeVar("A")
@@ -97,7 +97,7 @@ CRITERIA = CHECKSUM.long.index(campaigns.c.criteria)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Told:
+class _Records:
     """Event records that were read, and the row count of the table at that time."""
 
     row_count: RowCount
@@ -125,7 +125,7 @@ class Experience:
         self._cluster = cluster
         self._one_reader = Lock()
         self._counted: dict[str, tuple[RowCount | None, Any]] = {}
-        self._told: _Told | None = None
+        self._records: _Records | None = None
         self._concluded: dict[ConcludedMark, tuple[Validation, ...]] = {}
         self._validations: tuple[Validation, ...] = ()
         self._by_campaigns: dict[str, tuple[object, Any]] = {}
@@ -153,18 +153,18 @@ class Experience:
     def reports(self) -> Happened:
         """Return incidents and event records, except those of jobs, and nothing else."""
         with self._one_reader, self._database.reading() as connection:
-            return self._told_in(connection, ())
+            return self._read_happened(connection, ())
 
     def bearing_on_standing(self, since: float) -> Happened:
         """Return the same, with repairs and conclusions of campaigns: what the state of nodes
         depends on."""
         with self._one_reader, self._database.reading() as connection:
-            happened = self._told_in(connection, self._read_validations(connection, since))
+            happened = self._read_happened(connection, self._read_validations(connection, since))
             row_count = row_counts_of(connection, self._cluster).get(REPAIRS.table.name)
             repairs = self._current(connection, REPAIRS, row_count, REPAIRS.all)
             return replace(happened, repairs=repairs)
 
-    def _told_in(self, connection: Connection, validations: Sequence[Validation]) -> Happened:
+    def _read_happened(self, connection: Connection, validations: Sequence[Validation]) -> Happened:
         row_count = row_counts_of(connection, self._cluster).get(INCIDENTS.table.name)
         refuse_changed(connection, self._cluster, EVENT_RECORDS)
         return Happened(
@@ -225,9 +225,9 @@ class Experience:
     ) -> tuple[EventRecord, ...]:
         """Return all event records. They are only ever added: those read before and the new ones
         must match the row count."""
-        before = self._told
+        before = self._records
         if before is None or row_count is None or before.row_count != row_count:
-            more = self._newly_told(connection, before, row_count) if before and row_count else None
+            more = self._read_new(connection, before, row_count) if before and row_count else None
             if more is None:
                 refuse_changed(connection, self._cluster, EVENT_RECORDS)
                 in_order = tuple(all_event_records(connection, self._cluster))
@@ -237,20 +237,20 @@ class Experience:
             if row_count is None:
                 return in_order
             by_id = {event_record.id: event_record for event_record in in_order}
-            self._told = before = _Told(row_count=row_count, by_id=by_id, in_order=in_order)
+            self._records = before = _Records(row_count=row_count, by_id=by_id, in_order=in_order)
         return before.in_order
 
-    def _newly_told(
-        self, connection: Connection, before: _Told, row_count: RowCount
+    def _read_new(
+        self, connection: Connection, before: _Records, row_count: RowCount
     ) -> list[EventRecord] | None:
         """Read event records that are new. Most are reported soon after they happened, so older ids
         are compared only if something is missing then. None: the row count still differs."""
         latest = before.in_order[-1].at if before.in_order else -math.inf
-        for since in (latest - TOLD_WITHIN_S, -math.inf):
+        for since in (latest - REPORTED_WITHIN_S, -math.inf):
             ids = [
                 id for id in ids_since(connection, self._cluster, since) if id not in before.by_id
             ]
-            event_records, added = told_by_id(connection, self._cluster, ids)
+            event_records, added = event_records_by_id(connection, self._cluster, ids)
             if before.row_count.add_rows(added) == row_count:
                 return event_records
         return None

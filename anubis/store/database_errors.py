@@ -78,7 +78,7 @@ def insist(
 ) -> T:
     """Do the work, and again while the history cannot be reached; what is done twice must count
     once."""
-    begun, is_told = time.monotonic(), False
+    begun, has_remarked = time.monotonic(), False
     while True:
         try:
             return work()
@@ -87,9 +87,9 @@ def insist(
                 raise
             if time.monotonic() - begun >= PATIENCE_S:
                 raise type(error)(f"{error}; that has lasted {PATIENCE_S:.0f} s") from error
-            if not is_told:
+            if not has_remarked:
                 remark(f"{error}; trying again for {PATIENCE_S:.0f} s, what runs goes on")
-                is_told = True
+                has_remarked = True
         time.sleep(PAUSE_S)
 
 

@@ -128,7 +128,7 @@ def ids_since(connection: sa.Connection, cluster: str, since: float) -> Iterator
     return connection.execute(sa.select(EVENT_RECORDS.c.id).where(chosen)).scalars()
 
 
-def told_by_id(
+def event_records_by_id(
     connection: sa.Connection, cluster: str, ids: Sequence[str]
 ) -> tuple[list[EventRecord], list[int]]:
     """Return event records, and the upper halves of their checksums."""

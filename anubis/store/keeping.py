@@ -194,7 +194,7 @@ HEARD = sa.Table(
 
 
 OF_SPAN = ("started_at", "ended_at")  # columns of what began and ended
-TOLD: tuple[tuple[RecordTable[Any], tuple[str, ...]], ...] = (
+REPORT_DATES: tuple[tuple[RecordTable[Any], tuple[str, ...]], ...] = (
     (JOBS, OF_SPAN),
     (EVENT_RECORDS, ("at",)),
     (REPAIRS, OF_SPAN),
@@ -283,7 +283,7 @@ class Turn:
         dates = dict(zip(early, by_now, strict=True))
         for start in range(0, len(early), PER_QUESTION):
             is_meant = partial(_is_among, early[start : start + PER_QUESTION])
-            _redate_told(self._connection, self._cluster, is_meant, lambda at: dates.get(at, at))
+            _redate_reports(self._connection, self._cluster, is_meant, lambda at: dates.get(at, at))
         return news_of(self._connection, self._cluster)
 
     def kept_by(self, *, or_none: bool = False) -> KeptBy | None:
@@ -326,7 +326,7 @@ class Turn:
         failed = _actions(self._connection, self._cluster, (Stage.FAILED,), since=at - DAY_S)
         docket = Docket([*still_open, *failed])
         for command in commands:
-            if isinstance(command, Notify) and self._has_told(command, at):
+            if isinstance(command, Notify) and self._has_notified(command, at):
                 continue
             for action in docket.outdated_proposals(command):
                 self.follow(action, Stage.WITHDRAWN, at)
@@ -336,7 +336,7 @@ class Turn:
             else:
                 self._ask_again(before, command, at)
 
-    def _has_told(self, notify: Notify, at: float) -> bool:
+    def _has_notified(self, notify: Notify, at: float) -> bool:
         """True if a person was notified of the same thing less than a day ago."""
         same = (
             ACTIONS.c.cluster == self._cluster,
@@ -634,7 +634,7 @@ def _redate(connection: sa.Connection, cluster: str, correction: Correction) -> 
             sa.true() if correction.begins_after == -math.inf else column > correction.begins_after
         )
 
-    _redate_told(connection, cluster, is_late, correction.date)
+    _redate_reports(connection, cluster, is_late, correction.date)
     _redate_rows(connection, cluster, is_late, correction.carry, HOLDS, ("since", "until"))
     for kind, names in DATED:
         _redate_rows(connection, cluster, is_late, correction.date, kind, names)
@@ -644,11 +644,11 @@ def _is_among(dates: Sequence[float], column: sa.Column[Any]) -> sa.ColumnElemen
     return column.in_(dates)
 
 
-def _redate_told(
+def _redate_reports(
     connection: sa.Connection, cluster: str, is_meant: ChosenDates, date: Callable[[float], float]
 ) -> None:
     """Events, and what followed from them."""
-    for kind, names in TOLD:
+    for kind, names in REPORT_DATES:
         wait_for_row_count(connection, cluster, kind)
         gone, come = _redate_rows(connection, cluster, is_meant, date, kind, names)
         change_row_count(connection, cluster, kind, come=come, gone=gone)

@@ -232,8 +232,8 @@ def test_a_limit_that_moved_counts_as_the_level_does():
 def test_an_untrusted_criterion_or_one_of_few_nodes_changes_nothing_and_is_counted(changes):
     renewed = renewal(criteria(OLD), criteria(at(80.0, **changes)))
     assert not renewed.changes
-    assert renewed.untold == 1
-    assert not renewal(criteria(OLD), criteria(at(80.0, nodes=20))).untold
+    assert renewed.unmeasured == 1
+    assert not renewal(criteria(OLD), criteria(at(80.0, nodes=20))).unmeasured
 
 
 def test_renewal_keeps_unmeasured_criteria_and_adds_new_and_newly_trusted_ones():
@@ -247,7 +247,7 @@ def test_renewal_keeps_unmeasured_criteria_and_adds_new_and_newly_trusted_ones()
         "nccl": "",
     }
     assert {change.key.workload.benchmark for change in renewed.changes} == {"gemm", "disk"}
-    assert renewed.untold == 1
+    assert renewed.unmeasured == 1
 
 
 def test_a_new_criterion_that_refuses_does_not_come():

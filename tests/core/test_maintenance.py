@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anubis.core.history.events import EventRecord, MaintenanceEnded, MaintenancePlanned
-from anubis.core.history.maintenance import open_windows, windows_told
+from anubis.core.history.maintenance import open_windows, reported_windows
 from anubis.core.keep.keeper_events import FleetSeen, SeenWindow
 from anubis.operations.owners import SHOWN, news_of_windows
 
@@ -73,7 +73,7 @@ def test_the_last_reported_window_holds_in_any_order_of_arrival(
 ):
     shuffled = list(event_records)
     order.shuffle(shuffled)
-    there = open_windows(windows_told(shuffled), at)
+    there = open_windows(reported_windows(shuffled), at)
     assert set(there) == {node for node in NODES if is_open(event_records, node, at)}
 
 
@@ -91,7 +91,7 @@ def test_the_open_window_that_ends_last_is_shown():
         EventRecord(id="2", at=0.0, event=planned(5.0, 30.0)),
         EventRecord(id="3", at=0.0, event=planned(50.0, 60.0)),
     ]
-    windows = windows_told(event_records)
+    windows = reported_windows(event_records)
     assert [open_windows(windows, at)["n1"].end for at in (4.0, 9.0)] == [10.0, 30.0]
     assert open_windows(windows, 31.0) == {}
     assert open_windows(windows, 31.0, until=55.0)["n1"].begin == 50.0
@@ -115,8 +115,8 @@ def test_the_history_records_each_window_of_an_orchestrator_once(seen):
     event_records = []
     for place, windows in enumerate(seen):
         look = FleetSeen(at=3.0 * place, nodes={}, windows=windows)
-        event_records += news_of_windows(look, windows_told(event_records))
-        known = windows_told(event_records)
+        event_records += news_of_windows(look, reported_windows(event_records))
+        known = reported_windows(event_records)
         assert not news_of_windows(look, known)
         assert set(open_windows(known, look.at)) == {
             node
@@ -134,7 +134,7 @@ def test_a_window_that_the_orchestrator_still_shows_reopens_after_a_person_ended
     look = FleetSeen(at=10.0, nodes={}, windows={"reservation a": window})
     event_records = news_of_windows(look, {})
     event_records.append(EventRecord(id="e", at=11.0, event=MaintenanceEnded(nodes=("n1",))))
-    assert not open_windows(windows_told(event_records), 12.0)
+    assert not open_windows(reported_windows(event_records), 12.0)
     later = FleetSeen(at=20.0, nodes={}, windows={"reservation a": window})
-    event_records += news_of_windows(later, windows_told(event_records))
-    assert set(open_windows(windows_told(event_records), 20.0)) == {"n1"}
+    event_records += news_of_windows(later, reported_windows(event_records))
+    assert set(open_windows(reported_windows(event_records), 20.0)) == {"n1"}

@@ -9,7 +9,7 @@ from anubis.core.diagnose.diagnose_due import (
     AGAIN_S,
     LOGS,
     WATCH,
-    ToldStall,
+    ReportedStall,
     is_news,
     silence_begin,
     undiagnosed_stalls,
@@ -80,7 +80,7 @@ def test_a_job_never_seen_at_work_has_no_standstill():
 
 
 def told(at, source=LOGS):
-    return ToldStall(job="7", at=at, source=source)
+    return ReportedStall(job="7", at=at, source=source)
 
 
 def test_a_stall_is_reported_only_if_it_began_after_all_reported_ones():
@@ -100,7 +100,7 @@ def test_a_log_is_silent_after_the_limit_and_after_twice_that_once_it_was_wrong(
 
 
 def stalled(at, source="operator", job="7"):
-    return ToldStall(job=job, at=at, source=source)
+    return ReportedStall(job=job, at=at, source=source)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ from anubis.core.history.attributes import NodeAttributes
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.keep.life import Life, unreachable
 from anubis.core.records import Expectation, Workload
-from anubis.operations.job_surroundings import UNTOLD, groups_of, settings_evidence, working_pairs
+from anubis.operations.job_surroundings import (
+    NO_SETTINGS,
+    groups_of,
+    settings_evidence,
+    working_pairs,
+)
 from anubis.report.view import NetworkView
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -144,4 +149,4 @@ def test_expectations_of_the_site_override_the_majority_in_a_job():
 def test_nodes_without_reported_settings_are_a_gap_of_the_collector():
     piece = of_job("m1", "m2")
     assert piece.collectors == frozenset()
-    assert piece.gaps == {Collector.SETTINGS: UNTOLD}
+    assert piece.gaps == {Collector.SETTINGS: NO_SETTINGS}

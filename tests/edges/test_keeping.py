@@ -338,7 +338,7 @@ def test_on_a_node_at_work_nothing_is_tested_but_for_its_own_job(site, monkeypat
     site.tell(allocated)
     (shown,) = nodes([node], cluster=site.cluster, caller=site.caller)
     assert standing(shown) == "at work"
-    assert [job.id for job in shown.told_jobs] == ["17"]
+    assert [job.id for job in shown.reported_jobs] == ["17"]
     campaigns = _campaigns(site)
     why = f'node "{node}" is left alone: job 17 runs there since .*tell job-ended --job 17'
     for record in (ValidateRequest, ScanRequest, AcceptRequest):
@@ -372,7 +372,7 @@ def test_a_job_without_a_reported_end_keeps_its_nodes_a_day_longer_than_planned(
     with pytest.raises(BusyNodesError, match="job 17 runs there"):
         site.measure(ValidateRequest, [node])
     site.later(3600.0)
-    assert nodes([node], cluster=site.cluster, caller=site.caller)[0].told_jobs == ()
+    assert nodes([node], cluster=site.cluster, caller=site.caller)[0].reported_jobs == ()
     assert node in _measured(site.measure(ValidateRequest, [node]))
     site.tell(NodeAdded(nodes=(node,)))
     fleet = site.keep(owner=False, test=Mode.ACT)

@@ -151,10 +151,10 @@ def _trouble(likely: JobTrouble, facts: Sequence[JobFact], evidence: JobEvidence
 
 def _may_be_over(facts: Iterable[JobFact], evidence: JobEvidence) -> bool:
     """Return whether all processes have ended and nothing shows that they ended badly."""
-    is_told = evidence.stall or any(event.gravity is not Gravity.NOTE for event in evidence.log)
-    is_told = is_told or any(end.code or end.signal for end in evidence.exits)
+    has_reports = evidence.stall or any(event.gravity is not Gravity.NOTE for event in evidence.log)
+    has_reports = has_reports or any(end.code or end.signal for end in evidence.exits)
     only_gone = all(fact.kind in {FactKind.GONE, *HARMLESS} for fact in facts)
-    return evidence.alive is False and only_gone and not is_told
+    return evidence.alive is False and only_gone and not has_reports
 
 
 def _first(facts: Sequence[JobFact]) -> list[JobFact]:

@@ -23,7 +23,7 @@ WATCH, LOGS = "watch", "logs"  # sources that know when a job worked last
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToldStall:
+class ReportedStall:
     job: str
     at: float
     source: str
@@ -35,13 +35,13 @@ class ToldStall:
         return SAME_S if self.source in (WATCH, LOGS) else AGAIN_S
 
 
-def is_news(since: float, earlier: Iterable[ToldStall]) -> bool:
+def is_news(since: float, earlier: Iterable[ReportedStall]) -> bool:
     """Return whether the job has `earlier` stalls only from before this one."""
     return all(since > stall.at + SAME_S for stall in earlier)
 
 
 def silence_begin(
-    written_at: float, began: float, now: float, limit_s: float, earlier: Collection[ToldStall]
+    written_at: float, began: float, now: float, limit_s: float, earlier: Collection[ReportedStall]
 ) -> float | None:
     """Time since which a job has written nothing to its logs, if its silence exceeds the limit and
     was not reported yet. The limit doubles with each reported silence after which the job wrote
@@ -53,8 +53,8 @@ def silence_begin(
 
 
 def undiagnosed_stalls(
-    stalls: Iterable[ToldStall], diagnosed: Mapping[str, Collection[float]]
-) -> list[ToldStall]:
+    stalls: Iterable[ReportedStall], diagnosed: Mapping[str, Collection[float]]
+) -> list[ReportedStall]:
     """Stalls of jobs that were not diagnosed afterwards. `diagnosed`: the times of each job's
     diagnoses."""
     last = {job: max(times) for job, times in diagnosed.items() if times}

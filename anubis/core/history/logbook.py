@@ -44,7 +44,7 @@ LONG_AGO_H = 2400.0  # an earlier incident of a category gives a model no inform
 AGE = "age_h"
 RATES: Mapping[str, Grouping] = {f"{grouping}_rate": grouping for grouping in GROUPINGS}
 OF_ATTRIBUTES = (AGE, *RATES)
-TOLD = 0.95  # of the nodes: those left out may be those that never failed, which leaks the future
+ENOUGH = 0.95  # of the nodes: those left out may be those that never failed, which leaks the future
 BY_CATEGORY = ("since_incident_h", "incidents", "mtbi_h")  # `incidents:network`: for one category
 
 
@@ -166,7 +166,8 @@ class Logbook:
         return {
             name: len(values)
             for covariate, name in names.items()
-            if (values := self._reported_values(covariate)) and len(values) < TOLD * len(self.nodes)
+            if (values := self._reported_values(covariate))
+            and len(values) < ENOUGH * len(self.nodes)
         }
 
     def _is_reported(self, covariate: str) -> bool:
@@ -174,7 +175,7 @@ class Logbook:
         nothing."""
         values = self._reported_values(covariate)
         differs = covariate == AGE or len({*values}) > 1
-        return bool(values) and differs and len(values) >= TOLD * len(self.nodes)
+        return bool(values) and differs and len(values) >= ENOUGH * len(self.nodes)
 
     def _reported_values(self, covariate: str) -> list[float | str]:
         """Reported values of the attribute."""

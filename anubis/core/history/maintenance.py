@@ -33,7 +33,7 @@ class Window:
 Windows = Mapping[str, tuple[Window, ...]]  # by node
 
 
-def windows_told(event_records: Iterable[EventRecord]) -> Windows:
+def reported_windows(event_records: Iterable[EventRecord]) -> Windows:
     plans: dict[str, EventRecord] = {}  # by name, the latest report
     ends: defaultdict[tuple[str, str], list[float]] = defaultdict(list)  # by node and name
     for event_record in event_records:

@@ -154,7 +154,7 @@ class Renewal:
     before: tuple[CriteriaSet, ...]  # the criteria in use of the skus that were learned again
     after: tuple[CriteriaSet, ...]  # the criteria that would replace them
     changes: tuple[CriterionChange, ...]  # from `before` to `after`
-    untold: int  # criteria in use with too few recent measurements
+    unmeasured: int  # criteria in use with too few recent measurements
 
 
 def renewal(in_use: Sequence[CriteriaSet], learned: Sequence[CriteriaSet]) -> Renewal:
@@ -162,13 +162,13 @@ def renewal(in_use: Sequence[CriteriaSet], learned: Sequence[CriteriaSet]) -> Re
     before = tuple(of_kind for sku in new for of_kind in old.get(sku, ()))
     after = tuple(of_kind for sku in new for of_kind in _renew(old.get(sku, ()), new[sku]))
     fresh = {criterion.key: criterion for of_sku in learned for criterion in of_sku.criteria}
-    untold = sum(
+    unmeasured = sum(
         not _is_measured(criterion, fresh.get(criterion.key))
         for of_sku in before
         for criterion in of_sku.criteria
     )
     changes = criterion_changes(before, after)
-    return Renewal(before=before, after=after, changes=changes, untold=untold)
+    return Renewal(before=before, after=after, changes=changes, unmeasured=unmeasured)
 
 
 def _sets_by_sku(sets: Iterable[CriteriaSet]) -> dict[str, list[CriteriaSet]]:

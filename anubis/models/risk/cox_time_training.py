@@ -176,7 +176,7 @@ class Annealing(torchtuples.callbacks.Callback):  # type: ignore[misc] # torchtu
 
 
 class BestEpochs(torchtuples.callbacks.Callback):  # type: ignore[misc] # torchtuples has no types
-    """Keeps each network as it was when it foretold its held-out nodes best."""
+    """Keeps each network as it was when it predicted its held-out nodes best."""
 
     def __init__(self, stack: NetworkStack, held: Compared) -> None:
         self._stack = stack

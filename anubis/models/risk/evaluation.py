@@ -102,22 +102,22 @@ def unscorable_reason(test: Uptimes) -> str:
 def score(model: RiskModel, kind: SplitKind, seed: int, test: Uptimes) -> Score:
     duration_h, observed = test.duration_h, test.observed
     hours = np.union1d(HOURS, _ends(duration_h[observed]))
-    foretold = forecast(model, test.statuses, hours)
+    predicted = forecast(model, test.statuses, hours)
     column = np.searchsorted(hours, duration_h, side="right") - 1
     grid = scores.watched_hours(HOURS, duration_h, observed)
-    alive = 1 - foretold.chances_within(grid)
+    alive = 1 - predicted.chances_within(grid)
     return Score(
         model=model.name,
         split=kind,
         seed=seed,
         uptimes=len(test),
         incidents=int(observed.sum()),
-        accuracy=scores.accuracy(foretold.expected_h(), duration_h, observed),
-        concordance=scores.concordance(foretold.hazard, column, duration_h, observed),
+        accuracy=scores.accuracy(predicted.expected_h(), duration_h, observed),
+        concordance=scores.concordance(predicted.hazard, column, duration_h, observed),
         brier=scores.integrated_brier(alive, grid, duration_h, observed),
-        log_likelihood=log_likelihood(foretold, test),
-        slope=scores.calibration_slope(foretold, duration_h, observed, CALIBRATED_H),
-        groups=scores.calibration_groups(foretold, duration_h, observed, CALIBRATED_H),
+        log_likelihood=log_likelihood(predicted, test),
+        slope=scores.calibration_slope(predicted, duration_h, observed, CALIBRATED_H),
+        groups=scores.calibration_groups(predicted, duration_h, observed, CALIBRATED_H),
     )
 
 

@@ -103,27 +103,27 @@ SECOND_H = 1 / HOUR_S  # histories are precise to a second
 DOUBT = 0.01  # share of every forecast that is spread evenly, so that no single surprise decides
 
 
-def log_likelihood(foretold: Forecast, test: Uptimes) -> float:
-    return float(log_chances(foretold, test).sum())
+def log_likelihood(predicted: Forecast, test: Uptimes) -> float:
+    return float(log_chances(predicted, test).sum())
 
 
-def log_chances(foretold: Forecast, test: Uptimes) -> Times:
+def log_chances(predicted: Forecast, test: Uptimes) -> Times:
     """Logarithm of the chance of what happened, row by row: of the stretch in which the incident
     came, or of the time without one."""
     watched_h, happened = coverage(test)
     stretch = np.maximum(np.searchsorted(EDGES_H, watched_h, side="left") - 1, 0)
     by_model = np.where(
         happened,
-        _chance_of(stretch, foretold),
-        np.exp(-foretold.hazard_each(watched_h)),
+        _chance_of(stretch, predicted),
+        np.exp(-predicted.hazard_each(watched_h)),
     )
     even = np.where(happened, 1.0, EDGES_H.size - stretch) / EDGES_H.size
     logs: Times = np.log((1 - DOUBT) * by_model + DOUBT * even)
     return logs
 
 
-def _chance_of(stretch: Ints, foretold: Forecast) -> Times:
-    lasting = np.exp(-foretold.hazard_at(EDGES_H))
+def _chance_of(stretch: Ints, predicted: Forecast) -> Times:
+    lasting = np.exp(-predicted.hazard_at(EDGES_H))
     by_end = np.column_stack([lasting[:, 1:], np.zeros(len(lasting))])
     chances: Times = (lasting - by_end)[np.arange(stretch.size), stretch]
     return chances

@@ -35,8 +35,8 @@ class NotifierSettings(ABC):
     suspicion is over."""
 
     def wants(self, message: KeeperMessage) -> bool:
-        is_told = self.proposals or message.step is not MessageStep.PROPOSED
-        return message.topic in self.topics and is_told and (self.endings or not message.ends)
+        is_wanted = self.proposals or message.step is not MessageStep.PROPOSED
+        return message.topic in self.topics and is_wanted and (self.endings or not message.ends)
 
     @abstractmethod
     def check(self) -> None:

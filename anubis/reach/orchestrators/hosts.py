@@ -13,7 +13,7 @@ from anubis.core.errors import OrchestratorError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode
 from anubis.core.keep.reasons import is_ours
 from anubis.reach.orchestrators.orchestrator import (
-    SKUS_UNTOLD,
+    UNKNOWN_SKUS,
     NodeSkus,
     OrchestratorKind,
     OrchestratorSettings,
@@ -96,7 +96,7 @@ class HostsOrchestrator:
     def __init__(
         self,
         settings: HostsSettings,
-        skus: NodeSkus = SKUS_UNTOLD,
+        skus: NodeSkus = UNKNOWN_SKUS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings

@@ -42,7 +42,7 @@ from anubis.reach.orchestrators.kubernetes_objects import (
 )
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from anubis.reach.orchestrators.orchestrator import (
-    SKUS_UNTOLD,
+    UNKNOWN_SKUS,
     NodeSkus,
     OrchestratorKind,
     Refusals,
@@ -62,7 +62,7 @@ class KubernetesOrchestrator:
     def __init__(
         self,
         settings: KubernetesSettings,
-        skus: NodeSkus = SKUS_UNTOLD,
+        skus: NodeSkus = UNKNOWN_SKUS,
         clock: Callable[[], float] = time.time,
         api: KubernetesApi | None = None,
     ) -> None:

@@ -35,7 +35,7 @@ class NodeSkus:
         return self.by_node.get(node) or shown or self.otherwise
 
 
-SKUS_UNTOLD = NodeSkus()
+UNKNOWN_SKUS = NodeSkus()
 Refusals = Mapping[str, str]  # by node, or by job: why an order was not carried out
 
 

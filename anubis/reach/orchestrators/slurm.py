@@ -22,7 +22,7 @@ from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWin
 from anubis.core.keep.reasons import is_ours
 from anubis.reach.executors.start_settings import RayStart, StartWay
 from anubis.reach.orchestrators.orchestrator import (
-    SKUS_UNTOLD,
+    UNKNOWN_SKUS,
     NodeSkus,
     OrchestratorKind,
     OrchestratorSettings,
@@ -110,7 +110,7 @@ class SlurmOrchestrator:
     def __init__(
         self,
         settings: SlurmSettings,
-        skus: NodeSkus = SKUS_UNTOLD,
+        skus: NodeSkus = UNKNOWN_SKUS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings

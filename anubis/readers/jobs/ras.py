@@ -32,7 +32,7 @@ MOST_BYTES = 64 << 20  # of a file
 MOST_FILES = 200  # reports: one is enough, several show whether the job goes on
 MOST_LINES = 2_000_000  # of a report: dozens for each rank
 FRESH_S = 30.0  # a report is not older when it is asked what it shows
-MOST_TOLD = 2_000_000  # ranks of all communicators in a text
+MOST_LISTED = 2_000_000  # ranks of all communicators in a text
 ONE_REPORT = (
     "one report of RAS does not show which rank holds up a job: take another one some seconds"
     " later, and give both"
@@ -231,7 +231,7 @@ class _TextReport:
         self.here: RasCommunicator | None = None  # of the section that is being read
         self.section = ""
         self.tally: _Tally | None = None
-        self.told = 0  # ranks
+        self.listed = 0  # ranks
 
     def read(self, line: str) -> None:
         if match := SECTION.match(line):
@@ -283,9 +283,9 @@ class _TextReport:
 
     def _end_tally(self) -> None:
         if self.tally and self.here:
-            self.told += self.here.size
-            if self.told > MOST_TOLD:
-                raise ValueError(f"its communicators have more than {MOST_TOLD:,} ranks")
+            self.listed += self.here.size
+            if self.listed > MOST_LISTED:
+                raise ValueError(f"its communicators have more than {MOST_LISTED:,} ranks")
             if ranks := self.tally.ranks(self.here.size):
                 self.here.launched[self.tally.function] = ranks
         self.tally = None
