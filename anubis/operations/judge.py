@@ -208,6 +208,7 @@ def _judge_by_both(
             expectations=campaign.policy.expectations,
             before=before.settings,
             screens_before=before.screens,
+            validates=campaign.kind.validates,
         )
         for criteria in (old, new)
     )

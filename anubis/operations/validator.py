@@ -209,6 +209,7 @@ def judge(
         before=before.settings,
         screens_before=before.screens,
         taught_here=taught_here,
+        validates=campaign.kind.validates,
     )
     return assessment, criteria
 

@@ -393,6 +393,32 @@ def test_a_node_of_which_nothing_is_known_is_never_healthy():
     assert set(by_node(judged(plan, only_absent)).values()) == {N}
 
 
+def without(run, keeps):
+    kept = [part for part in run.result.series if keeps(part.device)]
+    return replace(run, result=Result(series=Readings.pack(kept)))
+
+
+@pytest.mark.parametrize("others", [7, 0])
+@pytest.mark.parametrize("runs", [{0, 1, 2}, {2}])
+def test_a_run_that_lacks_a_device_of_most_nodes_proves_nothing_beside_them_or_alone(others, runs):
+    plan = small_plan(8, [entry("compute", repeats=3)])
+    done = list(executions(plan, lambda step, i: 100.0, devices=4))
+    known = learn(plan, done)
+    asked = {"n0", *(f"n{i}" for i in range(1, 1 + others))}
+    short = [
+        without(run, lambda device: device != "cuda:3")
+        if run.step.participants == ("n0",) and run.step.repeat in runs
+        else run
+        for run in done
+        if run.step.participants[0] in asked
+    ]
+    plan = replace(plan, nodes=tuple(node for node in plan.nodes if node.name in asked))
+    (node,) = [n for n in judged(plan, short, known).nodes if n.judgement is not H]
+    where = "cuda:3" if others or len(runs) < 3 else "1 of 4 cuda"
+    assert (node.node, node.judgement, node.owes) == ("n0", U, ("compute",))
+    assert f"1 value that most nodes have is missing: rate on {where}" in node.reason
+
+
 def test_a_defect_outweighs_an_unknown():
     plan = small_plan(6, [entry("compute"), entry("probe")])
     slow = lambda step, i: 50.0 if step.participants == ("n0",) else 100.0  # noqa: E731

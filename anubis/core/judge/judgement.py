@@ -29,6 +29,7 @@ from anubis.core.judge.foreign_load import CODE as FOREIGN_LOAD
 from anubis.core.judge.foreign_load import ForeignLoad, judge_under_load
 from anubis.core.judge.group_verdicts import judge_members, searches
 from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
+from anubis.core.judge.missing_values import judge_missing
 from anubis.core.judge.node_kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.odd_numbers import NO_SCREENS, Screens, judge_odd_numbers, name_wrong_bits
 from anubis.core.judge.pair_verdicts import Crossed
@@ -98,13 +99,15 @@ def assess(
     before: Iterable[NodeSettings] = (),
     screens_before: Screens = NO_SCREENS,
     taught_here: Collection[Workload] = (),
+    validates: bool = True,
 ) -> Assessment:
     """All verdicts of a campaign: on units, parts and nodes.
 
     A limit is applied first. Units within it are then compared with the fleet, unless only limits
     judge their metric. The criteria of `taught_here` come from these very measurements. `lost`
     gives the reason for each lost node, even if no step was lost with it. `before` has the last
-    settings that other nodes reported, `screens_before` what earlier screens found.
+    settings that other nodes reported, `screens_before` what earlier screens found. `validates`:
+    its programs were ordered here, so a run has all that its program measures.
     """
     measured, executions = list(measured), list(executions)
     shared = _shared_cables(plan, measured)
@@ -113,9 +116,8 @@ def assess(
     batch_verdicts: list[BatchVerdict] = []
     to_confirm: set[tuple[str, Workload]] = set()
     neighbours = Neighbours(shared, ForeignLoad.from_executions(executions))
-    for verdicts in _judge_each_key(
-        measured, plan, tuple(criteria), limits, taught_here, neighbours
-    ):
+    criteria = tuple(criteria)
+    for verdicts in _judge_each_key(measured, plan, criteria, limits, taught_here, neighbours):
         batch_verdicts += verdicts.batch
         alone += verdicts.single
         to_confirm |= verdicts.to_confirm
@@ -125,6 +127,8 @@ def assess(
     alone += single
     alone += judge_unmeasured(executions, plan, lost)
     alone += judge_silent_rails(executions, plan)
+    if validates:
+        alone += judge_missing(executions, plan, criteria)
     alone += judge_unusable(executions, plan)
     in_suite = [v for v in (*alone, *_group_verdicts(batch_verdicts)) if not plan.crosses(v)]
     passed_over: list[Verdict] = []

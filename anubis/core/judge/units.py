@@ -141,6 +141,10 @@ def are_usable(values: Samples, *, may_be_0: bool) -> Flags:
     return usable
 
 
+def kind_of_device(device: str) -> str:
+    return device.partition(":")[0]
+
+
 def latest_executions(executions: Iterable[Execution]) -> list[Execution]:
     """The last execution of each step, by turn and in the order of steps, not of arrival.
 
@@ -322,8 +326,7 @@ def _places(layouts: dict[Layout, list[int]]) -> dict[tuple[str, str], list[_Pla
     for layout, indices in layouts.items():
         rows, offset = np.array(indices), 0
         for metric, device, length in layout.series:
-            kind = device.partition(":")[0]
-            places[metric, kind].append(_Place(rows, device, offset, length))
+            places[metric, kind_of_device(device)].append(_Place(rows, device, offset, length))
             offset += length
     return places
 

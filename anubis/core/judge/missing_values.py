@@ -1,0 +1,137 @@
+"""Values that a run lacks although nodes of its kind have them: a metric that its program did not
+write, or a device that it no longer sees.
+
+A program that ends well may have measured less than it should: a GPU fell off the bus, or half of
+the metrics were not written. The rest looks healthy, so the node is unknown. What nodes of a kind
+have is known from the campaign, if most of them have it, and from criteria. Metrics that only
+limits judge are facts that need not exist everywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from anubis.core.judge.units import kind_of_device
+from anubis.core.records import (
+    BenchmarkSpec,
+    CriteriaSet,
+    Ended,
+    Execution,
+    Judgement,
+    Layout,
+    Plan,
+    Verdict,
+    Workload,
+)
+
+NAMED = 3  # values in a sentence
+
+MetricOn = tuple[str, str]  # a metric, and a device or a kind of devices
+OfSku = tuple[Workload, str]  # a program, and the sku of its nodes
+
+
+def judge_missing(
+    executions: Iterable[Execution], plan: Plan, criteria: Iterable[CriteriaSet]
+) -> Iterator[Verdict]:
+    """Yield a verdict for each run on one node that lacks values which most nodes have."""
+    runs: defaultdict[OfSku, defaultdict[Layout, list[Execution]]]
+    runs = defaultdict(lambda: defaultdict(list))  # those of one layout lack the same
+    for run in executions:
+        if run.final and run.ended is Ended.MEASURED and len(run.step.participants) == 1:
+            of_sku = run.step.workload, plan.sku(run.step.participants[0])
+            runs[of_sku][run.result.series.layout].append(run)
+    learned = _learned_places(criteria)
+    for (workload, sku), by_layout in runs.items():
+        spec = plan.spec(workload)
+        usual = _usual_places(by_layout, spec)
+        for layout, alike in by_layout.items():
+            lacking = list(_lacking(layout, usual, learned.get((workload, sku), {}), spec))
+            if lacking:
+                yield from (_verdict(run, lacking) for run in alike)
+
+
+def _usual_places(
+    by_layout: Mapping[Layout, Sequence[Execution]], spec: BenchmarkSpec
+) -> list[MetricOn]:
+    """The metrics and devices that most of the nodes have."""
+    having: defaultdict[MetricOn, set[str]] = defaultdict(set)
+    all_nodes: set[str] = set()
+    for layout, alike in by_layout.items():
+        nodes = {run.step.participants[0] for run in alike}
+        all_nodes |= nodes
+        for metric, device, _ in layout.series:
+            having[metric, device] |= nodes
+    return sorted(
+        (metric, device)
+        for (metric, device), nodes in having.items()
+        if 2 * len(nodes) > len(all_nodes) and _is_compared(metric, spec)
+    )
+
+
+def _learned_places(criteria: Iterable[CriteriaSet]) -> dict[OfSku, dict[MetricOn, int]]:
+    """Metrics that criteria compare, with the number of devices on which most nodes had them when
+    criteria were learned: nodes of a sku, or of all kinds under it. 0: most nodes had none."""
+    learned: dict[OfSku, dict[MetricOn, int]] = {}
+    for of_kind in criteria:
+        taught: Counter[Workload] = Counter()  # nodes
+        for criterion in of_kind.criteria:
+            workload = criterion.key.workload
+            taught[workload] = max(taught[workload], criterion.nodes)
+        places: defaultdict[Workload, dict[MetricOn, int]] = defaultdict(dict)
+        for criterion in of_kind.criteria:
+            key = criterion.key
+            if key.sku == of_kind.sku:
+                devices = 1 if criterion.from_repeats else criterion.units / criterion.nodes
+                usual = 2 * criterion.nodes > taught[key.workload]
+                places[key.workload][key.metric, key.device_kind] = round(devices) if usual else 0
+        for workload, own in places.items():
+            of_sku = workload, of_kind.nodes_sku
+            before = learned.get(of_sku, own)
+            learned[of_sku] = {
+                place: min(own.get(place, 0), before.get(place, 0)) for place in own | before
+            }
+    return learned
+
+
+def _lacking(
+    layout: Layout, usual: Sequence[MetricOn], learned: Mapping[MetricOn, int], spec: BenchmarkSpec
+) -> Iterator[str]:
+    """Yield what is missing. If it has values without a criterion, they are not what criteria were
+    learned from: that is another verdict, and says how they differ."""
+    present = {
+        (metric, device) for metric, device, _ in layout.series if _is_compared(metric, spec)
+    }
+    absent = [place for place in usual if place not in present]
+    yield from (f"{metric} on {device}" for metric, device in absent)
+    counts = Counter((metric, kind_of_device(device)) for metric, device in present)
+    if any(place not in learned for place in counts):
+        return
+    listed = {(metric, kind_of_device(device)) for metric, device in absent}
+    for (metric, kind), devices in sorted(learned.items()):
+        missing = devices - counts[metric, kind]
+        if missing > 0 and (metric, kind) not in listed:
+            of_several = f"{missing} of {devices} " if devices > 1 else ""
+            yield f"{metric} on {of_several}{kind}"
+
+
+def _is_compared(metric: str, spec: BenchmarkSpec) -> bool:
+    declared = spec.metric(metric)
+    return declared is not None and declared.judged_by == "fleet"
+
+
+def _verdict(run: Execution, lacking: Sequence[str]) -> Verdict:
+    benchmark = run.step.workload.benchmark
+    values = "1 value" if len(lacking) == 1 else f"{len(lacking)} values"
+    shown = ", ".join(lacking[:NAMED])
+    more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
+    be = "is" if len(lacking) == 1 else "are"
+    return Verdict(
+        participants=run.step.participants,
+        benchmark=benchmark,
+        parameters=run.step.workload.parameters,
+        judgement=Judgement.UNKNOWN,
+        code="NOT-MEASURED",
+        reason=f"{values} that most nodes have {be} missing: {shown}{more}",
+        cause=f"{benchmark} did not measure all that most nodes have",
+    )
