@@ -255,7 +255,6 @@ def test_bad_lines_are_left_out_with_their_reason_and_the_rest_is_imported() -> 
     found = read(
         table(
             good,
-            "n1,fan,2026-03-01T12:00,2026-03-01T10:00",
             "n1,fan,01/03/26,",
             "n1,fan,2026-03-01T10:00,soon",
             "n1,fan,2026-02-30,",
@@ -269,20 +268,35 @@ def test_bad_lines_are_left_out_with_their_reason_and_the_rest_is_imported() -> 
         )
     )
     assert hours(found) == hours(read(table("n1,fan,2026-03-01T10:00,2026-03-01T13:00")))
-    assert found.records == 12
+    assert found.records == 11
     assert {note.text: note.where for note in found.left_out} == {
-        "it ends before it begins": ("line 3",),
         "the start cannot be read as a time": (
-            'line 4 ("01/03/26")', 'line 6 ("2026-02-30")', 'line 12 ("nothing")',
-            'line 13 ("nan")',
+            'line 3 ("01/03/26")', 'line 5 ("2026-02-30")', 'line 11 ("nothing")',
+            'line 12 ("nan")',
         ),
-        "the end cannot be read as a time": ('line 5 ("soon")',),
-        "no node is named": ("line 7",),
-        "the name is not a node name": ('line 8 ("n 1!")',),
-        "it begins in the future": ("line 9",),
-        "the same incident is listed twice": ("line 10",),
-        "the same incident is listed with another end: the later one counts": ("line 11",),
+        "no node is named": ("line 6",),
+        "the name is not a node name": ('line 7 ("n 1!")',),
+        "it begins in the future": ("line 8",),
+        "the same incident is listed twice": ("line 9",),
+        "the same incident is listed with another end: the later one counts":
+            ("line 4", "line 10"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["N/A", "ongoing", "0", "2026-03-01T09:00", "1970-01-01"])
+@pytest.mark.parametrize("also", [[], ["n1,fan,2026-03-01T10:00,2026-03-01T13:00"]])
+def test_an_end_that_cannot_be_right_hides_no_incident(end: str, also: list[str]) -> None:
+    """Its node has to pass a test that began after its start; a second line may know the end."""
+    lines = [f"n1,fan,2026-03-01T10:00,{end}", *also]
+    for order in (lines, lines[::-1]):
+        (incident,) = (found := read(table(*order))).incidents
+        over = utc("2026-03-01T13:00") if also else utc("2026-03-01T10:00")
+        assert (incident.start, incident.end) == (utc("2026-03-01T10:00"), over)
+        assert also or [n.text.partition(": ")[2] for n in found.remarks] == [
+            "only its start counts"
+        ]
+    (open_,) = read(table(lines[0], "n1,fan,2026-03-01T10:00,")).incidents
+    assert open_.end is None
 
 
 def test_odd_lines_are_imported_and_reported() -> None:

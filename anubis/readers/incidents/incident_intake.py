@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,11 @@ class _SourceIncident:
     category: str
     start: Moment
     end: Moment | None
+    has_lost_its_end: bool = False  # what is written there is no time
+
+    @property
+    def is_backwards(self) -> bool:
+        return self.end is not None and self.start.at > max(self.end)
 
 
 @dataclass
@@ -94,11 +100,11 @@ def take_in(
             candidate
             for candidate in candidates
             if _is_named(candidate.node, candidate.record, fleet, desk, candidate.category)
-            and (is_news or _is_dated(candidate, now, desk))
+            and (is_news or _has_begun(candidate, now, desk))
         ],
         desk,
     )
-    taken = tuple(_incident(candidate, now, desk) for candidate in incidents)
+    taken = tuple(_incident(candidate, now, is_news, desk) for candidate in incidents)
     _look_for_overlaps(incidents, taken, desk)
     return Intake(
         records=len(records.rows) + len(records.unreadable),
@@ -130,9 +136,10 @@ def _intervals(
         written = fill(mapping.end, record.cells)
         written = "" if written in mapping.not_over else written
         start = _read(clock, record, mapping.start, "start", desk)
-        end = _read(clock, record, mapping.end, "end", desk) if start and written else None
-        if start and (end or not written):
-            yield _incident_of(record, mapping, start, end)
+        if start:
+            end = clock.read(written) if written else None
+            incident = _incident_of(record, mapping, start, end)
+            yield replace(incident, has_lost_its_end=bool(written) and end is None)
 
 
 def _has_watch_only(record: SourceRecord, mapping: IntervalMapping, clock: Clock) -> bool:
@@ -218,29 +225,25 @@ def _is_named(
     return False
 
 
-def _is_dated(incident: _SourceIncident, now: float, desk: _Desk) -> bool:
+def _has_begun(incident: _SourceIncident, now: float, desk: _Desk) -> bool:
     if incident.start.at > now:
         desk.leave_out("it begins in the future", incident.record)
-    elif _is_backwards(incident):
-        desk.leave_out("it ends before it begins", incident.record)
-    else:
-        return True
-    return False
+    return incident.start.at <= now
 
 
-def _is_backwards(incident: _SourceIncident) -> bool:
-    return incident.end is not None and incident.start.at > max(incident.end)
-
-
-def _incident(incident: _SourceIncident, now: float, desk: _Desk) -> Incident:
+def _incident(incident: _SourceIncident, now: float, is_news: bool, desk: _Desk) -> Incident:
     end = None
     if incident.start.at > now:
         desk.remark(
             "it begins in the future: it counts from now, a clock is wrong", incident.record
         )
-    if _is_backwards(incident):
+    if incident.is_backwards and is_news:
         end = now  # it is unknown which of its dates is right
         desk.remark("it ends before it begins: it is over now, a clock is wrong", incident.record)
+    elif incident.is_backwards or incident.has_lost_its_end:
+        end = incident.start.at  # it happened, so the node has to pass a test
+        wrong = "it ends before it begins" if incident.end else "the end cannot be read as a time"
+        desk.remark(f"{wrong}: only its start counts", incident.record)
     elif incident.end:
         # in the hour that is repeated, the end may be in the second one
         end = incident.end.at if incident.end.at >= incident.start.at else incident.end.otherwise
@@ -274,7 +277,10 @@ def _drop_duplicates(incidents: list[_SourceIncident], desk: _Desk) -> list[_Sou
 
 
 def _known_end(incident: _SourceIncident) -> float:
-    """Return the end as a number to compare: a known end is better than none."""
+    """Return the end as a number to compare: a known end is better than none, and none than one
+    that cannot be right."""
+    if incident.has_lost_its_end or incident.is_backwards:
+        return -math.inf
     return -1e300 if incident.end is None else incident.end.at
 
 
