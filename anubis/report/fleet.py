@@ -13,7 +13,7 @@ from anubis.core.fabric import natural_key
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Validation
 from anubis.core.keep.life import Life
-from anubis.core.records import WORST_FIRST, CampaignKind, Judgement
+from anubis.core.records import WORST_FIRST, Judgement
 from anubis.report.json import json_line
 from anubis.report.screen_tables import add_row, table
 from anubis.report.view import GLYPH
@@ -48,13 +48,17 @@ class CampaignGlance:
 
     campaign: str
     cluster: str
-    kind: CampaignKind
+    kind: str
     suite: str
     nodes: int
     created_at: float
+    """Seconds since 1970."""
     finished_at: float | None
-    judgement: Judgement | None  # None: it is not over
-    executions: Mapping[str, int]  # how many ended how
+    """null: it is not over."""
+    judgement: Judgement | None
+    """The judgement of the whole; null: it is not over."""
+    executions: Mapping[str, int]
+    """How many ended how: measured, failed, timed-out, ..."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,23 +85,6 @@ class StandingLine:
     cage: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class CampaignStatusLine:
-    campaign: str
-    cluster: str
-    kind: str
-    suite: str
-    nodes: int
-    created_at: float
-    """Seconds since 1970."""
-    finished_at: float | None
-    """null: it is not over."""
-    judgement: Judgement | None
-    """The judgement of the whole; null: it is not over."""
-    executions: Mapping[str, int]
-    """How many ended how: measured, failed, timed-out, ..."""
-
-
 def node_fields(glance: NodeGlance) -> StandingLine:
     last, hold, attributes = glance.last, glance.hold, glance.attributes
     return StandingLine(
@@ -122,22 +109,8 @@ def node_line(glance: NodeGlance) -> str:
     return json_line("standing", node_fields(glance))
 
 
-def campaign_fields(glance: CampaignGlance) -> CampaignStatusLine:
-    return CampaignStatusLine(
-        campaign=glance.campaign,
-        cluster=glance.cluster,
-        kind=glance.kind,
-        suite=glance.suite,
-        nodes=glance.nodes,
-        created_at=glance.created_at,
-        finished_at=glance.finished_at,
-        judgement=glance.judgement,
-        executions=glance.executions,
-    )
-
-
 def campaign_line(glance: CampaignGlance) -> str:
-    return json_line("campaign-status", campaign_fields(glance))
+    return json_line("campaign-status", glance)
 
 
 def judgement_reason(glance: NodeGlance) -> str:

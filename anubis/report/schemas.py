@@ -47,7 +47,7 @@ from anubis.report.documents import (
     ResultDocument,
     TuningLine,
 )
-from anubis.report.fleet import CampaignStatusLine, StandingLine
+from anubis.report.fleet import CampaignGlance, StandingLine
 from anubis.report.gate import GateLine
 from anubis.report.history import (
     DamageLine,
@@ -223,9 +223,7 @@ LINES = (
         "hold", "history show", "the campaign that measures there now", (HoldLine, HappenedLine)
     ),
     DocumentType("standing", "history standing", "what a node's history proves", (StandingLine,)),
-    DocumentType(
-        "campaign-status", "history campaigns", "how far it has come", (CampaignStatusLine,)
-    ),
+    DocumentType("campaign-status", "history campaigns", "how far it has come", (CampaignGlance,)),
     DocumentType("token", "token list", "tokens of the service", (TokenLine,)),
     DocumentType("audit", "token audit", "what the service was asked to do", (AuditEntry,)),
     DocumentType("damage", "history check", "what is not as it was written", (DamageLine,)),

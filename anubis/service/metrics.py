@@ -437,7 +437,7 @@ def _unfinished_campaigns(snapshot: Snapshot) -> GaugeMetricFamily:
         labels=["cluster", "kind"],
     )
     open_campaigns = Tally(
-        (campaign.cluster, campaign.kind.value)
+        (campaign.cluster, campaign.kind)
         for campaign in snapshot.campaigns
         if campaign.finished_at is None
     )

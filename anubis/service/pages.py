@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 from anubis.core.errors import AnubisError
 from anubis.core.history.fleet_days import health_by_day, incident_categories, times_before
 from anubis.core.history.status import Incident
-from anubis.core.records import Judgement
+from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.fleet import (
     ClusterGlance,
     campaign_at_a_glance,
@@ -124,7 +124,9 @@ def router(house: House) -> APIRouter:
         return _page(
             written.campaign(
                 *(row, steps, verdicts, requester.clock()),
-                parts=parts_found(campaign, requester) if row.kind.names_parts else {},
+                parts=parts_found(campaign, requester)
+                if CampaignKind(row.kind).names_parts
+                else {},
                 simulated=simulated_in(snapshot, row.cluster),
             )
         )
