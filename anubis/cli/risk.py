@@ -67,37 +67,16 @@ def evaluate(
 @app.command(help="How likely an incident is on each node within a day, a week and a month.")
 @verb
 def show(request: RiskRequest, json: options.Json = False, html: options.HtmlToo = None) -> None:
-    from anubis.operations.risk import SHOWN_H
     from anubis.report import risk, risk_page
 
-    foresight = anubis.foresee(request, Terminal())
+    risks = anubis.foresee(request, Terminal())
     if html:
-        page = risk_page.nodes_page(
-            foresight.cluster,
-            foresight.statuses,
-            foresight.forecast,
-            SHOWN_H,
-            foresight.model,
-            foresight.choice,
-            foresight.attributes,
-        )
-        write_page(page, html)
+        write_page(risk_page.nodes_page(risks), html)
     if json:
-        answer.write_lines(
-            risk.node_lines(
-                foresight.cluster,
-                foresight.statuses,
-                foresight.forecast,
-                SHOWN_H,
-                foresight.model,
-                foresight.attributes,
-            )
-        )
+        answer.write_lines(risk.node_lines(risks))
         return
-    risk.show_nodes(
-        foresight.statuses, foresight.forecast, SHOWN_H, answer.screen(), foresight.attributes
-    )
-    say(f"cluster {foresight.cluster}, {foresight.model}: {foresight.choice}")
+    risk.show_nodes(risks, answer.screen())
+    say(f"cluster {risks.cluster}, {risks.model}: {risks.choice}")
 
 
 @app.command()

@@ -16,9 +16,8 @@ import numpy as np
 
 from anubis.config import configs
 from anubis.core.errors import ConfigError, RiskError, named_by_request
-from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import Logbook
-from anubis.core.history.status import Instants, Statuses, Times, Uptimes
+from anubis.core.history.status import Instants, Times, Uptimes
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.models.risk import evaluation, risk_files, risk_learning
@@ -44,12 +43,11 @@ from anubis.operations.selector import (
     read_past,
     silence_remark,
 )
+from anubis.report.risk import SHOWN_H, NodeRisks
 from anubis.report.risk_page import NodeAtRisk, RiskGlance
 from anubis.store.history import ClusterHistory
 from anubis.text import places
 from anubis.text.wording import moment, names
-
-SHOWN_H = (24.0, 168.0, 720.0)  # a day, a week, a month
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,20 +63,6 @@ class ComparedRisk:
     cluster: str
     evaluation: Evaluation
     choice: ModelChoice
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeRisks:
-    cluster: str
-    statuses: Statuses  # of the nodes as they are now
-    forecast: Forecast  # a row for each of them
-    model: str
-    choice: str  # why this model
-    attributes: tuple[NodeAttributes, ...]  # of the same nodes
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return self.statuses.nodes
 
 
 def train_risk(request: TrainRiskRequest, caller: Caller = NO_CALLER) -> LearnedRisk:

@@ -31,10 +31,25 @@ SPLITS: dict[SplitKind, str] = {
     "fleet": "the nodes you named, by models trained on all others",
 }
 WIDE = 120  # columns of a terminal that has room for the spread over the seeds
+SHOWN_H = (24.0, 168.0, 720.0)  # a day, a week, a month
 CURVE = 33  # hours of a node's curve in JSON: every fourth
 STATUS_WORDS = ("node", "hours since the last incident")
 STATUS_FIGURES = ("up h", "total up h", "incidents")
 ATTRIBUTES = "attributes (incidents beside all)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRisks:
+    cluster: str
+    statuses: Statuses  # of the nodes as they are now
+    forecast: Forecast  # a row for each of them
+    model: str
+    choice: str  # why this model
+    attributes: tuple[NodeAttributes, ...]  # of the same nodes
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.statuses.nodes
 
 
 # --- an evaluation -------------------------------------------------------------------------
@@ -168,27 +183,21 @@ def evaluation_lines(evaluation: Evaluation, choice: ModelChoice, cluster: str) 
 # --- nodes ---------------------------------------------------------------------------------
 
 
-def show_nodes(
-    statuses: Statuses,
-    forecast: Forecast,
-    hours: Sequence[float],
-    console: Console,
-    attributes: Sequence[NodeAttributes] = (),
-) -> None:
-    node, *figures = node_head(hours)
+def show_nodes(risks: NodeRisks, console: Console) -> None:
+    node, *figures = node_head()
     shown = table(node, figures=figures)
-    for row in node_rows(statuses.nodes, forecast, hours):
+    for row in node_rows(risks):
         add_row(shown, *row)
     console.print(shown)
     console.print()
-    facts = table(*status_words(statuses, attributes), figures=STATUS_FIGURES)
-    for row in status_rows(statuses, forecast, attributes):
+    facts = table(*status_words(risks), figures=STATUS_FIGURES)
+    for row in status_rows(risks):
         add_row(facts, *row)
     console.print(facts)
 
 
-def node_head(hours: Sequence[float]) -> list[str]:
-    return ["node", *(f"within {hour:g} h" for hour in hours), "expected h", "median h"]
+def node_head() -> list[str]:
+    return ["node", *(f"within {hour:g} h" for hour in SHOWN_H), "expected h", "median h"]
 
 
 def most_at_risk(forecast: Forecast) -> list[int]:
@@ -197,48 +206,41 @@ def most_at_risk(forecast: Forecast) -> list[int]:
     return [int(row) for row in np.argsort(-chance, kind="stable")]
 
 
-def node_rows(
-    nodes: Sequence[str], forecast: Forecast, hours: Sequence[float]
-) -> Iterator[list[str]]:
-    chances = forecast.chances_within(np.array(hours))
+def node_rows(risks: NodeRisks) -> Iterator[list[str]]:
+    forecast = risks.forecast
+    chances = forecast.chances_within(np.array(SHOWN_H))
     expected_h, median_h = forecast.expected_h(), forecast.median_h()
     for i in most_at_risk(forecast):
         yield [
-            nodes[i],
+            risks.statuses.nodes[i],
             *(f"{chance:.2%}" for chance in chances[i]),
             figure(float(expected_h[i])),
             figure(float(median_h[i])),
         ]
 
 
-def status_words(statuses: Statuses, attributes: Sequence[NodeAttributes]) -> tuple[str, ...]:
+def status_words(risks: NodeRisks) -> tuple[str, ...]:
     """Return the headings of the columns that are not figures."""
-    return (
-        (*STATUS_WORDS, ATTRIBUTES)
-        if any(_attributes_in_words(statuses, attributes))
-        else STATUS_WORDS
-    )
+    return (*STATUS_WORDS, ATTRIBUTES) if any(_attributes_in_words(risks)) else STATUS_WORDS
 
 
-def status_rows(
-    statuses: Statuses, forecast: Forecast, attributes: Sequence[NodeAttributes] = ()
-) -> Iterator[list[str]]:
+def status_rows(risks: NodeRisks) -> Iterator[list[str]]:
     """Yield what the model knows of each node, in the order of `node_rows`."""
-    in_words = _attributes_in_words(statuses, attributes)
-    for row in most_at_risk(forecast):
-        status = status_of(statuses, row)
+    in_words = _attributes_in_words(risks)
+    for row in most_at_risk(risks.forecast):
+        status = status_of(risks.statuses, row)
         words = [in_words[row] or "-"] if any(in_words) else []
         up = (figure(status.get(name)) for name in ("up_h", "total_up_h"))
         count = format(status["incidents"], ",.0f") if "incidents" in status else "-"
-        yield [statuses.nodes[row], _last_incidents(status), *words, *up, count]
+        yield [risks.statuses.nodes[row], _last_incidents(status), *words, *up, count]
 
 
-def _attributes_in_words(statuses: Statuses, attributes: Sequence[NodeAttributes]) -> list[str]:
+def _attributes_in_words(risks: NodeRisks) -> list[str]:
     """Describe each node as `rack r12 (2.4), sku h100, 9,000 h old`; a rate if the model knows
     it."""
     return [
-        ", ".join(filter(None, _attributes_of(status_of(statuses, row), of_node)))
-        for row, of_node in enumerate(attributes)
+        ", ".join(filter(None, _attributes_of(status_of(risks.statuses, row), of_node)))
+        for row, of_node in enumerate(risks.attributes)
     ]
 
 
@@ -299,33 +301,27 @@ class RiskLine:
     """What an import said of the node."""
 
 
-def node_lines(
-    cluster: str,
-    statuses: Statuses,
-    forecast: Forecast,
-    hours: Sequence[float],
-    model: str,
-    attributes: Sequence[NodeAttributes],
-) -> Iterator[str]:
+def node_lines(risks: NodeRisks) -> Iterator[str]:
     """Yield a line for each node, with its curve."""
-    chances = forecast.chances_within(np.array(hours))
+    forecast = risks.forecast
+    chances = forecast.chances_within(np.array(SHOWN_H))
     expected_h, median_h = forecast.expected_h(), forecast.median_h()
     curve_h = forecast.hours[:: max(1, forecast.hours.size // CURVE)]
     curves = forecast.chances_within(curve_h)
-    for i, node in enumerate(statuses.nodes):
-        within = zip(hours, chances[i].tolist(), strict=True)
+    for i, node in enumerate(risks.statuses.nodes):
+        within = zip(SHOWN_H, chances[i].tolist(), strict=True)
         line = RiskLine(
-            cluster=cluster,
+            cluster=risks.cluster,
             node=node,
-            model=model,
+            model=risks.model,
             within=[Chance(hours=hour, p=p) for hour, p in within],
             expected_h=float(expected_h[i]),
             median_h=float(median_h[i]),
             curve=ChanceCurve(hours=curve_h.tolist(), p=curves[i].tolist()),
-            status=status_of(statuses, i),
+            status=status_of(risks.statuses, i),
             attributes={
                 name: value
-                for name, value in vars(attributes[i]).items()
+                for name, value in vars(risks.attributes[i]).items()
                 if name != "node" and value not in (None, "")
             },
         )

@@ -12,7 +12,6 @@ import numpy as np
 from anubis.core.amounts import DAY_H
 from anubis.core.history.attributes import GROUPINGS, NodeAttributes
 from anubis.core.history.logbook import AGE, LONG_AGO_H, VALIDATED
-from anubis.core.history.status import Statuses
 from anubis.core.records import Judgement
 from anubis.lab.study.trials import SeedMean, estimate
 from anubis.models.risk.choice import ModelChoice
@@ -28,6 +27,7 @@ from anubis.report.risk import (
     COLUMNS,
     SPLITS,
     STATUS_FIGURES,
+    NodeRisks,
     most_at_risk,
     node_head,
     node_rows,
@@ -81,28 +81,20 @@ def evaluation_page(evaluation: Evaluation, choice: ModelChoice, cluster: str) -
     )
 
 
-def nodes_page(
-    cluster: str,
-    statuses: Statuses,
-    forecast: Forecast,
-    hours: Sequence[float],
-    model: str,
-    choice: str,
-    attributes: Sequence[NodeAttributes] = (),
-) -> str:
-    words = status_words(statuses, attributes)
+def nodes_page(risks: NodeRisks) -> str:
+    words = status_words(risks)
     return page(
         "risk_nodes",
-        cluster=cluster,
-        model=model,
-        choice=choice,
+        cluster=risks.cluster,
+        model=risks.model,
+        choice=risks.choice,
         named=NAMED,
-        head=node_head(hours),
-        rows=list(node_rows(statuses.nodes, forecast, hours)),
+        head=node_head(),
+        rows=list(node_rows(risks)),
         status_head=[*words, *STATUS_FIGURES],
         status_words=len(words),
-        status_rows=list(status_rows(statuses, forecast, attributes)),
-        curves=_curves(statuses.nodes, forecast),
+        status_rows=list(status_rows(risks)),
+        curves=_curves(risks.statuses.nodes, risks.forecast),
     )
 
 

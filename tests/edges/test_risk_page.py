@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Instants
 from anubis.models.risk.choice import ModelChoice
@@ -17,7 +18,7 @@ from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.forecast import HOURS, Forecast
 from anubis.models.risk.score_summary import Accuracy, RiskGroup, Score
 from anubis.models.risk.splits import SplitKind
-from anubis.report.risk import show_evaluation
+from anubis.report.risk import NodeRisks, show_evaluation
 from anubis.report.risk_page import evaluation_page, nodes_page
 from anubis.report.svg import Axis
 
@@ -116,7 +117,16 @@ def test_the_curves_rise_as_the_chances_do_and_the_most_at_risk_have_names():
     rates = np.array([1, 9, 2, 8, 3, 7, 4, 6, 5]) * 1e-4
     forecast = Forecast(hours=HOURS, hazard=np.outer(rates, HOURS))
     statuses = Logbook.from_records([]).statuses(Instants.now(nodes, 0.0))
-    page = nodes_page("prod", statuses, forecast, (24.0, 720.0), "cox", "because")
+    attributes = tuple(NodeAttributes(node=node) for node in nodes)
+    risks = NodeRisks(
+        cluster="prod",
+        statuses=statuses,
+        forecast=forecast,
+        model="cox",
+        choice="because",
+        attributes=attributes,
+    )
+    page = nodes_page(risks)
     assert re.findall(r'class="named"[^>]*>(\w+)<', page) == [f"node{n}" for n in (1, 3, 5, 7, 8)]
     heights = {
         name: [float(pair.partition(",")[2]) for pair in points.split()]
