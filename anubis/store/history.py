@@ -137,7 +137,8 @@ class ClusterHistory:
 
     def objections(self, nodes: Collection[str] | None = None) -> Objections:
         """Return what the keeper objects to these nodes, or to all. For a node with a verdict since
-        the last turn there is none: the keeper may have stopped, so the verdict counts."""
+        the last turn there is none: the keeper may have stopped, so the verdict counts. That of a
+        scan proves no node that has something to prove: it measures the links."""
         lives = self.keeping.lives() if nodes is None else self.keeping.lives_of(nodes)
         held = objections(lives)
         if not (held.out or held.unproven):
@@ -145,5 +146,6 @@ class ClusterHistory:
         unheard = self.keeping.unheard_campaigns()
         if not unheard:
             return held
-        concluded = self.experience.validations()
-        return held.exclude({v.node for v in concluded if v.campaign in unheard})
+        news = [v for v in self.experience.validations() if v.campaign in unheard]
+        tested = {v.node for v in news if not unheard[v.campaign].names_parts}
+        return held.exclude({v.node for v in news}, tested)

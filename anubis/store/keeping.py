@@ -46,7 +46,7 @@ from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, State
 from anubis.core.keep.messages import KeeperMessage
 from anubis.core.keep.suspicions import KeptSuspicion, kept_suspicions
-from anubis.core.records import Remedy
+from anubis.core.records import CampaignKind, Remedy
 from anubis.store import codec, messages
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
@@ -491,11 +491,12 @@ class KeeperState:
             lives = _read_lives(connection, query)[0].values()
         return {life.node for life in lives if life.is_cordoned_by_others or not life.is_there}
 
-    def unheard_campaigns(self) -> frozenset[str]:
-        """Return campaigns that were concluded since the last turn."""
+    def unheard_campaigns(self) -> Mapping[str, CampaignKind]:
+        """Return campaigns that were concluded since the last turn, and their kinds."""
+        columns = (CAMPAIGNS.c.id, CAMPAIGNS.c.verb)
         with self._database.reading() as connection:
-            query = sa.select(CAMPAIGNS.c.id).where(*_unheard_campaigns(self._cluster))
-            return frozenset(connection.execute(query).scalars())
+            rows = connection.execute(sa.select(*columns).where(*_unheard_campaigns(self._cluster)))
+            return {id: CampaignKind(verb) for id, verb in rows}
 
     def breakers(self) -> Mapping[str, Breaker]:
         last = self.last_turn()

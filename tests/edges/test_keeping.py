@@ -1540,3 +1540,16 @@ def test_a_test_that_was_run_while_the_clock_was_wrong_counts_as_of_when_it_was(
     site.off_s = 0.0
     assert states(site.keep(**ACT)) == states(fleet)
     assert site.gate(_good(site)) is Judgement.HEALTHY
+
+
+def test_a_scan_proves_no_node_and_no_test_brings_back_a_retired_one(site):
+    site.tell(IncidentReported(nodes=("n1", "n2"), category="gpu"))
+    site.tell(OperatorSaid(nodes=("n3",), order=Order.RETIRE))
+    site.keep(test=Mode.PROPOSE)
+    site.later(100)
+    run_campaign(ScanRequest(cluster=site.cluster), site.caller)
+    site.measure(ValidateRequest, ("n2", "n3"))
+    with History.open(site.history) as history:
+        held = history.only().objections()
+    assert held.unproven == {"n1"}
+    assert held.out == {"n3": "it is retired"}

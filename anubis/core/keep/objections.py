@@ -4,7 +4,7 @@ page never contradict the keeper about a node."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anubis.core.keep.life import AFTER_JOBS, Life
 
@@ -13,15 +13,18 @@ from anubis.core.keep.life import AFTER_JOBS, Life
 class Objections:
     out: Mapping[str, str] = field(default_factory=dict)  # node that must be out → why
     unproven: frozenset[str] = frozenset()  # absent, or with something to prove
+    retired: frozenset[str] = frozenset()  # of those that must be out: no verdict brings them back
     cleared: Mapping[str, float] = field(default_factory=dict)  # node without objections →
     # time of the last verdict on it
 
-    def exclude(self, nodes: Collection[str]) -> Objections:
-        """Objections without nodes that have news which the keeper has not received yet."""
-        return Objections(
-            out={node: why for node, why in self.out.items() if node not in nodes},
-            unproven=self.unproven.difference(nodes),
-            cleared=self.cleared,
+    def exclude(self, judged: Collection[str], tested: Collection[str]) -> Objections:
+        """Objections without nodes that have a verdict which the keeper has not received yet. Only
+        nodes that were also tested themselves may have proven what they have to."""
+        lifted = set(judged) - self.retired
+        return replace(
+            self,
+            out={node: why for node, why in self.out.items() if node not in lifted},
+            unproven=self.unproven.difference(tested),
         )
 
     def objection_to(self, node: str) -> str | None:
@@ -34,6 +37,7 @@ def objections(lives: Iterable[Life]) -> Objections:
     return Objections(
         out={life.node: _reason(life) for life in lives if _is_denied(life)},
         unproven=frozenset(life.node for life in lives if _is_unproven(life)),
+        retired=frozenset(life.node for life in lives if life.retired),
         cleared={
             life.node: life.judged_at
             for life in lives
