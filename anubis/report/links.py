@@ -178,7 +178,8 @@ def counts(clusters: Sequence[BetweenNodes]) -> Iterator[tuple[str, int, str]]:
     doubted = sum(between.doubted for between in clusters)
     unmeasured = sum(between.unmeasured for between in clusters)
     measured = sum(r.measured for between in clusters for r in between.tiers.values())
-    yield "defective" if defective else "none", defective, "defective"
+    words = "defective part" if defective == 1 else "defective parts"
+    yield "defective" if defective else "none", defective, words
     if doubted:
         yield "unknown", doubted, "suspected"
     never = [between for between in clusters if between.nodes and between.at is None]

@@ -338,6 +338,19 @@ class ClusterOverTime:
     def was_tested(self) -> bool:
         return any(map(tests, self.days))
 
+    @property
+    def nodes(self) -> int:
+        return sum(self.now.values())
+
+    @property
+    def incidents(self) -> int:
+        return sum(row.incidents for row in self.categories)
+
+    @property
+    def lost_h(self) -> float:
+        """Node-hours that the incidents took."""
+        return sum(row.lost_h for row in self.categories)
+
 
 def health_page(clusters: Sequence[ClusterOverTime], as_of: float, simulated: str = "") -> str:
     return page(
@@ -346,7 +359,12 @@ def health_page(clusters: Sequence[ClusterOverTime], as_of: float, simulated: st
         as_of=as_of,
         simulated=simulated,
         clusters=clusters,
+        healthy=sum(cluster.now.get(Judgement.HEALTHY, 0) for cluster in clusters),
+        nodes=sum(cluster.nodes for cluster in clusters),
+        incidents=sum(cluster.incidents for cluster in clusters),
+        lost_h=sum(cluster.lost_h for cluster in clusters),
         drawing=days_picture,
+        tenths=tenths,
         date=date,
         hours=hours,
         course=course,
@@ -360,12 +378,13 @@ def course(cluster: ClusterOverTime) -> str:
     if not tested:
         return f"No node was tested in the last {len(cluster.days)} days."
     first, last = tested[0], tested[-1]
-    nodes = sum(cluster.now.values())
-    now = f"{cluster.now.get(Judgement.HEALTHY, 0):,} of {quantity(nodes, 'node')} healthy now"
+    healthy = cluster.now.get(Judgement.HEALTHY, 0)
+    now = f"{healthy:,} of {quantity(cluster.nodes, 'node')} healthy now"
     before = f", {first.healthy:,} of {tests(first):,} tested nodes on {date(first.begin)}"
-    lost_h = sum(row.lost_h for row in cluster.categories)
-    incidents = sum(row.incidents for row in cluster.categories)
-    cost = f" {quantity(incidents, 'incident')} took {lost_h:,.0f} node-hours." if incidents else ""
+    cost = ""
+    if cluster.incidents:
+        took = f"took {tenths(cluster.lost_h)} node-hours"
+        cost = f" {quantity(cluster.incidents, 'incident')} {took}."
     return f"{now}{before if first is not last else ''}.{cost}"
 
 
@@ -407,6 +426,12 @@ def days_picture(days: Sequence[FleetDay]) -> str:
 
 def date(at: float) -> str:
     return moment(at).partition(" ")[0]
+
+
+def tenths(amount: float) -> str:
+    """Write an amount with a tenth if it is small, so that rounded parts add up to what is said of
+    the whole."""
+    return f"{amount:,.1f}" if amount < 10 else f"{amount:,.0f}"
 
 
 def hours(amount: float | None) -> str:

@@ -234,7 +234,7 @@ def cluster_over_time(name: str, part: ClusterGlance) -> ClusterOverTime:
 def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
     pages = []
     for name, part in snapshot.clusters.items():
-        kept = part.kept
+        kept, upkeep = part.kept, snapshot.upkeep.get(name)
         proposals = sum(map(keep.waits_for_a_person, kept.actions))
         has_keeper = bool(kept.lives)
         headline = keep.headline(name, kept.lives, kept.breakers, proposals)
@@ -250,7 +250,7 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
                 headline=headline if has_keeper else "",
                 is_alarming=bool(kept.doubt)
                 or any(breaker.is_open for breaker in kept.breakers.values()),
-                actions=kept.actions,
+                actions=(*(upkeep.failed if upkeep else ()), *kept.actions),
                 diagnosed=diagnosis_pages.sentence(part.diagnosed) if part.diagnosed else "",
                 watched=next(watch_rounds.sentences(part.looks, snapshot.at)) if part.looks else "",
             )

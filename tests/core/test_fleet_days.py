@@ -188,7 +188,10 @@ def test_the_page_over_time_states_known_and_missing_figures():
         for n, (h, d, u) in enumerate(counts)
     ]
     tested = replace(told, days=days, now={Judgement.HEALTHY: 5, Judgement.UNKNOWN: 4})
-    assert "What tests had shown" in health_page([tested], NOW)
+    page = health_page([tested, tested], NOW)
+    assert "What tests had shown" in page
+    assert "<b>10</b> of 18 nodes healthy now" in page
+    assert "<b>6</b> incidents took 2,469 node-hours" in page
     sentences = course(tested)
     assert sentences == (
         "5 of 9 nodes healthy now, 7 of 8 tested nodes on 1970-01-02."

@@ -979,7 +979,7 @@ def test_an_open_breaker_and_proposals_are_on_the_first_page(fleet, visitor):
     periodic_tasks = {PeriodicTask.SWEEP: 1.5}
     part = replace(snapshot.clusters[history.cluster], kept=kept, periodic_tasks=periodic_tasks)
     upkeep = Upkeep(
-        failed=kept.actions,
+        failed=tuple(replace(a, stage=Stage.FAILED, note="denied") for a in kept.actions),
         overdue={PeriodicTask.RISK: 2.5},
         undiagnosed=(8.0, 7.0),
         spares={"h100": 2, "elsewhere": 1},
@@ -993,6 +993,8 @@ def test_an_open_breaker_and_proposals_are_on_the_first_page(fleet, visitor):
     assert "accepted to be out when a breaker was closed: 3 of sku h100" in text
     assert re.search(r"last turn 1970-01-01 \S+( \S+)? by anubis process 7 on login1", text)
     assert 'role="alert"' in text
+    assert ">failed: denied</td>" in text
+    assert ">proposed</td>" in text
     figures = visitor.ask("/metrics").text
     for sample in (
         f'anubis_breakers_open{{cluster="{history.cluster}"}} 1.0',
