@@ -127,7 +127,8 @@ def judgement_reason(glance: NodeGlance) -> str:
 def show_nodes(glances: Sequence[NodeGlance], console: Console) -> None:
     """Print the counts, and a row for each node; first those that are not healthy."""
     clusters = {glance.cluster for glance in glances}
-    rows = table("node", "", "last verdict (UTC)", "held by", "why", gap=2)
+    names = [glance.node for glance in glances]
+    rows = table("node", "", "last verdict (UTC)", "held by", "why", gap=2, names=names)
     for glance in sorted(glances, key=lambda glance: glance.judgement is Judgement.HEALTHY):
         name = glance.node if len(clusters) == 1 else f"{glance.cluster}: {glance.node}"
         head = f"{GLYPH[glance.judgement]} {glance.judgement}"

@@ -101,7 +101,7 @@ def describe_turn(at: float, by: str) -> str:
 
 def show_lives(lives: Mapping[str, Life], console: Console) -> None:
     """Print the nodes that are not simply in service."""
-    columns = table("node", "state", "why")
+    columns = table("node", "state", "why", names=lives)
     for life in lives.values():
         if life.state not in QUIET:
             add_row(columns, life.node, life.state.value, state_reason(life))

@@ -84,11 +84,20 @@ def standing(view: NodeView) -> str:
 
 
 def show(views: Sequence[NodeView], now: float, console: Console) -> None:
-    """Print a row for each node; first those that need a person, as the headline counts them."""
-    rows = table("node", "state", "work", "last verdict", "why it is out or unknown", gap=2)
-    for view in sorted(views, key=lambda view: STANDINGS.index(standing(view))):
-        state = view.seen.state if view.seen else "-"
-        add_row(rows, view.node, state, _work(view, now), _verdict(view), _reason_out(view))
+    """Print a row for each node; first those that need a person, as the headline counts them.
+    Columns in which nothing is known of any node are left out."""
+    ordered = sorted(views, key=lambda view: STANDINGS.index(standing(view)))
+    columns = {
+        "node": [view.node for view in ordered],
+        "state": [view.seen.state if view.seen else "-" for view in ordered],
+        "work": [_work(view, now) for view in ordered],
+        "last verdict": [_verdict(view) for view in ordered],
+        "why it is out or unknown": [_reason_out(view) for view in ordered],
+    }
+    shown = {heading: cells for heading, cells in columns.items() if {*cells} - {"-"}}
+    rows = table(*shown, gap=2, names=columns["node"])
+    for cells in zip(*shown.values(), strict=True):
+        add_row(rows, *cells)
     console.print(rows)
 
 

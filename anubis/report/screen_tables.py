@@ -3,7 +3,7 @@ never are. Names are shown as they are: `node[01]` is a name here, not markup.""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,8 +11,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def table(*words: str, figures: Sequence[str] = (), gap: int = 3) -> Table:
-    """Begin a table with columns by their headings; `gap`: the spaces between two of them."""
+SHORT = 16  # letters of a name
+
+
+def table(
+    *words: str, figures: Sequence[str] = (), gap: int = 3, names: Iterable[str] = ()
+) -> Table:
+    """Begin a table with columns by their headings; `gap`: the spaces between two of them. `names`:
+    those of the first column, which a narrow terminal folds only if they are long."""
     from rich import box
     from rich.table import Table
 
@@ -25,6 +31,8 @@ def table(*words: str, figures: Sequence[str] = (), gap: int = 3) -> Table:
     )
     for heading in words:
         columns.add_column(heading, overflow="fold")
+    if longest := max(map(len, names), default=0):
+        columns.columns[0].min_width = min(longest, SHORT)
     for heading in figures:
         columns.add_column(heading, justify="right", no_wrap=True)
     return columns

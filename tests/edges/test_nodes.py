@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from anubis.core.errors import UsageError
 from anubis.core.history.attributes import NodeAttributes
@@ -18,6 +20,7 @@ from anubis.models.risk import risk_files
 from anubis.operations.selector import bad_groups
 from anubis.readers.incidents import named_cells
 from anubis.readers.incidents.node_attributes import NodeIntake, NodeMapping, take_in_nodes
+from anubis.report.screen_tables import add_row, table
 from anubis.store.history import History
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
@@ -169,3 +172,11 @@ def test_an_attribute_that_many_nodes_lack_is_not_learned_from_and_the_remedy_is
     assert "rack is known of 14 of 24 nodes: no model learns from it" in trained.err
     model, _ = risk_files.load(home / "risk" / "unnamed.npz")
     assert "rack_rate" not in model.covariates
+
+
+def test_a_narrow_terminal_folds_no_short_name_of_a_node():
+    rows = table("node", "verdict", "why", names=["node0001"])
+    add_row(rows, "node0001", "healthy, 2026-11-30", "under maintenance until 2026-12-02: firmware")
+    console = Console(width=30, file=io.StringIO())
+    console.print(rows)
+    assert "node0001" in console.file.getvalue()
