@@ -81,6 +81,13 @@ def end_of(launcher, rank):
     return ENDS[launcher].format(node=NODES[rank // PER], rank=rank).splitlines()
 
 
+def test_words_of_srun_in_the_log_of_a_rank_are_not_about_that_rank(tmp_path):
+    (tmp_path / "rank_0.log").write_text("ready\nsrun: error: gpu1: task 3: Out Of Memory\n")
+    traces = {"places": {"logs": tmp_path}, "nodes": tuple(NODES), "ranks_per_node": PER}
+    culprits = diagnose_job(DiagnosisRequest(**traces)).diagnosis.culprits
+    assert [(whom.rank, whom.node) for whom in culprits] == [(3, "gpu1")]
+
+
 AFTERWARDS = [
     "srun: Terminating StepId=4711.0",
     "slurmstepd: error: *** STEP 4711.0 ON gpu0 CANCELLED AT 2026-11-28T12:00:00 ***",

@@ -462,3 +462,24 @@ def test_the_log_of_a_run_before_says_nothing_of_the_run_now(gap_s, tmp_path):
     now.write_text("no time is in this file\n")
     os.utime(now, (BEGAN + 2e5, BEGAN + 2e5))
     assert not read(tmp_path).log  # it is more than a day younger
+
+
+@pytest.mark.parametrize(("steps", "is_error"), [(700, False), (60, True), (0, True)])
+def test_an_error_that_its_rank_outlived_ended_nothing(tmp_path, steps, is_error):
+    """A few lines after it show nothing: a buffer is written when the process ends."""
+    lines = [raised("OSError: retrying")]
+    for step in range(steps):
+        lines.append(f"2026-05-01 10:{step // 60:02}:{step % 60:02} step {step} {'loss ' * 18}\n")
+    (tmp_path / "rank1.log").write_text("".join(lines))
+    (event,) = read(tmp_path).log
+    assert (event.gravity is Gravity.APPLICATION) == is_error
+
+
+def test_the_last_error_of_a_rank_counts_however_many_it_outlived(tmp_path):
+    steps = "".join(f"2026-05-01 10:00:00 step {step} {'loss ' * 18}\n" for step in range(700))
+    text = f"{raised('OSError: retrying')}{steps}" * 25
+    (tmp_path / "rank1.log").write_text(text + raised("KeyError: 1"))
+    log = read(tmp_path).log
+    assert [event.text[:11] for event in log if event.gravity is Gravity.APPLICATION] == [
+        "KeyError: 1"
+    ]

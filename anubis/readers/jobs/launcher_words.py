@@ -73,7 +73,7 @@ class LauncherWords:
         if match := SRUN.search(text):
             yield from self._srun(match)
         elif match := NOTICED.search(text):
-            if self._is_on(int(match[1]), match[2]):
+            if self.is_on(int(match[1]), match[2]):
                 yield Exit(rank=int(match[1]), signal=int(match[3]))
         elif match := ABORTED.search(text):
             yield Exit(rank=int(match[1]), code=1)
@@ -85,14 +85,14 @@ class LauncherWords:
 
     def _srun(self, match: re.Match[str]) -> Iterator[Exit]:
         for rank in _tasks(match[2]):
-            if not self._is_on(rank, match[1]):
+            if not self.is_on(rank, match[1]):
                 continue  # a task that is no rank
             if match[4]:
                 yield exit_of(rank, int(match[4]), None)
             else:
                 yield Exit(rank=rank, signal=SIGNALS[match[3]])
 
-    def _is_on(self, rank: int, host: str) -> bool:
+    def is_on(self, rank: int, host: str) -> bool:
         return not self.ranks.nodes or self.ranks.node_of(rank) == self.ranks.node_named(host)
 
 

@@ -24,6 +24,7 @@ from anubis.core.diagnose.evidence import (
     Advance,
     Collector,
     Exit,
+    Gravity,
     JobEvidence,
     LogEvent,
     RankMap,
@@ -34,6 +35,7 @@ from anubis.readers.jobs.launcher_words import (
     HEAD,
     MARKS,
     REPEATED,
+    SRUN,
     LauncherWords,
     LineLabel,
     exit_of,
@@ -98,6 +100,10 @@ LONGEST_SHOWN = 240  # characters of a line
 MOST_OF_FILE = 2000  # events: floods say nothing new
 MOST_OF_KIND = 20  # of one speaker
 MOST_SPEAKERS = 100_000  # ranks and processes that write into logs
+# of a rank that went on after an error of its own. What it wrote before may stand after it: a
+# buffer of 8 KiB is written when the process ends
+LIVED_ON_STEPS, LIVED_ON_LETTERS = 10, 1 << 16
+OWN_ERRORS = (Gravity.APPLICATION, Gravity.MEMORY)
 MOST_REPLACED = 0.1  # of the letters of a log: an old encoding has less, a packed file has more
 DEFAULT_GROUP = "default_pg"
 WORLD = "world"
@@ -195,6 +201,18 @@ class _StepRun:
 
 
 @dataclass(kw_only=True)
+class _Sequel:
+    """What a speaker wrote after its last error."""
+
+    letters: int = 0
+    steps: int = 0
+
+    @property
+    def shows_life(self) -> bool:
+        return self.steps >= LIVED_ON_STEPS and self.letters >= LIVED_ON_LETTERS
+
+
+@dataclass(kw_only=True)
 class Reading:
     """The facts of one file, read line by line."""
 
@@ -222,6 +240,8 @@ class Reading:
     _ended: dict[Speaker, int | None] = field(default_factory=dict)  # its last traceback's event
     _linked: set[Speaker] = field(default_factory=set)  # their next traceback follows from the last
     _counts: dict[tuple[Speaker, str], int] = field(default_factory=dict)
+    _sequels: dict[Speaker, _Sequel] = field(default_factory=dict)
+    _lived_on: int = 0  # events that their speakers outlived
     _operations: dict[Speaker, str] = field(default_factory=dict)
     _entry: dict[str, str] = field(default_factory=dict)
     _failed_at: float | None = None  # an attempt; None: none, or it was the last
@@ -260,6 +280,8 @@ class Reading:
             self._unname(text.partition(" [repeated")[0])
         if self._failed_at is not None and text.strip():
             self._goes_on(text)
+        if self._sequels and (sequel := self._sequels.get(speaker)):
+            sequel.letters += len(text)
         if "step" in text or "iter" in text or "Step" in text or "Iter" in text:
             self._step(speaker, line, text)
         if self._traces and speaker in self._traces and self._continue_trace(speaker, text):
@@ -296,7 +318,11 @@ class Reading:
         if any(mark in text for mark in MARKS):
             self.words.hear(text, self._now())
         recognised = self.classes.match_training(text)
-        if recognised is not None:
+        if recognised is None:
+            return
+        if text.startswith("srun: ") and (match := SRUN.search(text)):
+            self._tell_of_task(match[1], match[2], recognised, text)
+        else:
             self._tell(speaker, host, recognised, text)
 
     # --- who speaks ---
@@ -354,11 +380,24 @@ class Reading:
         at = time_of(self._stamp or line, self.about, self.zone) if match else None
         if match is None or at is None:
             return
+        if sequel := self._sequels.get(speaker):
+            sequel.steps += 1
+            if sequel.shows_life:
+                self._outlive(speaker)
         number, run = int(match[1]), self.steps.get(speaker)
         if run is None or number < run.last or at < run.until:
             self.steps[speaker] = _StepRun(first=number, since=at, last=number, until=at)
         elif number > run.last:
             run.last, run.until, run.count = number, at, run.count + 1
+
+    def _outlive(self, speaker: Speaker) -> None:
+        """Make notes of the errors of a rank that has gone on since: they ended nothing."""
+        del self._sequels[speaker]
+        for place, (author, host, event) in enumerate(self.events):
+            if author == speaker and event.gravity in OWN_ERRORS:
+                self.events[place] = (author, host, replace(event, gravity=Gravity.NOTE))
+                self._counts[speaker, event.code] = 0
+                self._lived_on += 1
 
     def _goes_on(self, text: str) -> None:
         """Read what follows the failure of an attempt: the launcher's own words, or another
@@ -375,8 +414,10 @@ class Reading:
         """Forget what was read so far, but for the speakers."""
         for lines in (self.events, self.exits, self.words):
             lines.clear()
-        for table in (self.progress, self.steps, self._counts, self._ended, self._operations):
+        tables = (self.progress, self.steps, self._counts, self._ended, self._operations)
+        for table in (*tables, self._sequels):
             table.clear()
+        self._lived_on = 0
 
     # --- what is reported ---
 
@@ -399,7 +440,9 @@ class Reading:
             self._progress(speaker, match, text)
         count = self._counts.get((speaker, code), 0)
         self._counts[speaker, code] = count + 1
-        if count >= MOST_OF_KIND or len(self.events) >= MOST_OF_FILE:
+        if recognised.gravity in OWN_ERRORS and speaker != Speaker():
+            self._sequels[speaker] = _Sequel()
+        if count >= MOST_OF_KIND or len(self.events) - self._lived_on >= MOST_OF_FILE:
             return None
         event = LogEvent(
             collector=Collector.TRAINING_LOG,
@@ -416,6 +459,15 @@ class Reading:
         self.events += [(Speaker(rank=rank), "", event) for rank in also]
         self.events.append((speaker, host, event))
         return len(self.events) - 1
+
+    def _tell_of_task(self, host: str, task: str, recognised: Recognised, text: str) -> None:
+        """Report srun's words about a task, which may stand in the log of another rank or node."""
+        is_rank = task.isdecimal() and self.words.is_on(int(task), host)
+        speaker = Speaker(rank=int(task)) if is_rank else Speaker()
+        place = self._tell(speaker, "", recognised, text)
+        if place is not None:
+            event = replace(self.events[place][2], node=self.ranks.node_named(host))
+            self.events[place] = speaker, "", event
 
     def _now(self) -> float | None:
         """Return the time of the last line that says when it was written."""
@@ -552,7 +604,7 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
             if event.at is not None and event.at < restarted_at:
                 continue  # in an earlier attempt
             spoke, node = places.locate(speaker, host, reading.source)
-            log.append(replace(event, rank=spoke, node=node))
+            log.append(replace(event, rank=spoke, node=event.node or node))
         named: set[str] = set()
         for speaker in reading.speakers:
             spoke, node = places.locate(speaker, "", reading.source)
