@@ -475,7 +475,7 @@ def test_an_error_that_its_rank_outlived_ended_nothing(tmp_path, steps, is_error
     assert (event.gravity is Gravity.APPLICATION) == is_error
 
 
-def test_the_last_error_of_a_rank_counts_however_many_it_outlived(tmp_path):
+def test_the_last_error_of_a_rank_counts_even_if_it_outlived_many(tmp_path):
     steps = "".join(f"2026-05-01 10:00:00 step {step} {'loss ' * 18}\n" for step in range(700))
     text = f"{raised('OSError: retrying')}{steps}" * 25
     (tmp_path / "rank1.log").write_text(text + raised("KeyError: 1"))
