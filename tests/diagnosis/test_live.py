@@ -46,8 +46,9 @@ from anubis.core.diagnose.live_progress import (
 from anubis.core.errors import EvidenceError
 from anubis.operations.caller import Caller
 from anubis.operations.diagnose import DiagnosisRequest
-from anubis.readers.jobs import live_trace, pid_namespaces
+from anubis.readers.jobs import live_trace
 from anubis.readers.jobs.live import (
+    ENDED,
     LiveAnswer,
     LiveLook,
     LiveRank,
@@ -438,7 +439,7 @@ def test_a_rank_in_a_pod_is_known_by_the_id_of_its_process_on_this_machine(
         (proc / pid / "ns").mkdir(parents=True)
         (proc / pid / "ns/pid").touch()
         (proc / pid / "status").write_text(f"Name:\tpython\n{status}\n")
-    monkeypatch.setattr(pid_namespaces, "PROC", proc)
+    monkeypatch.setattr("anubis.readers.jobs.live.PROC", proc)
     here = (proc / str(process.pid) / "ns/pid").stat().st_ino
     for rank, (pid, namespace) in enumerate([(1, here), (7, here), (1, here + 10**6)]):
         words = {
@@ -452,8 +453,8 @@ def test_a_rank_in_a_pod_is_known_by_the_id_of_its_process_on_this_machine(
     own = socket.gethostname()
     assert [(rank.pid, rank.host) for rank in find_ranks(tmp_path)] == [
         (process.pid, own),
-        (pid_namespaces.ENDED, own),  # others of its pod are here
-        (pid_namespaces.ENDED, "pod-0"),  # of a pod that is not here
+        (ENDED, own),  # others of its pod are here
+        (ENDED, "pod-0"),  # of a pod that is not here
     ]
     (proc / "self/ns/pid").unlink()  # as a /proc that hides namespaces
     with pytest.raises(EvidenceError, match=r"rank 0 .*self/ns/pid: No such file"):

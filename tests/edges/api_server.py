@@ -7,7 +7,6 @@ pods are objects that an administrator writes. scripts/build-apiserver makes bot
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from tests.edges.prometheus_server import free_port
 from tests.patience import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,12 +84,6 @@ def make_certificates(folder: Path, *addresses: str) -> None:
     words += [["x509", "-req", "-in", "tls.csr", *signing, "-out", "tls.crt", "-days", "2"]]
     for line in words:
         subprocess.run(["openssl", *line], cwd=folder, check=True, capture_output=True)
-
-
-def free_port() -> int:
-    with socket.socket() as knock:
-        knock.bind(("127.0.0.1", 0))
-        return int(knock.getsockname()[1])
 
 
 @contextmanager

@@ -229,3 +229,12 @@ class Desk:
             if ours and not zombie:
                 found.append(int(environ.parent.name))
         return found
+
+
+def assert_refused(done: Done, *words: str) -> None:
+    assert done.code in NO_VERDICT, done
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1, done.err
+    assert done.err.startswith("anubis: error: ")
+    for word in words:
+        assert word in done.err

@@ -23,18 +23,8 @@ from anubis.core.errors import AnubisError, CatalogError
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.reach.executors.start_settings import PodSettings
 from anubis.reach.orchestrators.orchestrator import settings_kinds
-from tests.edges.desk import ANUBIS, FLOW, NO_VERDICT, ROOT, Desk, Done
+from tests.edges.desk import ANUBIS, FLOW, ROOT, Desk, assert_refused
 from tests.patience import LIMIT_S, eventually
-
-
-def assert_refused(done: Done, *words: str) -> None:
-    assert done.code in NO_VERDICT, done
-    assert done.out == ""
-    assert len(done.err.splitlines()) == 1, done.err
-    assert done.err.startswith("anubis: error: ")
-    for word in words:
-        assert word in done.err
-
 
 # --- files of the operator -----------------------------------------------------------------
 

@@ -46,7 +46,7 @@ from anubis.readers.superbench.results import (
 )
 from anubis.readers.superbench.rules import apply_rules, parse_rules
 from anubis.readers.superbench.summary import alias, summarize
-from tests.edges.desk import NO_VERDICT
+from tests.edges.desk import assert_refused
 
 SLOWER = 1.25  # 20 % less of what should be more
 
@@ -409,15 +409,6 @@ def test_orders_that_cannot_be_are_refused(near):
     )
     alone = near.run("history", "import", "superbench", file, "--sku", "a", "--baseline", file)
     assert_refused(alone, "--baseline is what --rules compare with")
-
-
-def assert_refused(done, *words: str) -> None:
-    assert done.code in NO_VERDICT, done
-    assert done.out == ""
-    assert len(done.err.splitlines()) == 1, done.err
-    assert done.err.startswith("anubis: error: ")
-    for word in words:
-        assert word in done.err
 
 
 # --- out -----------------------------------------------------------------------------------

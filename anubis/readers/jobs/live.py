@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
 from typing import TypeVar
@@ -43,12 +44,13 @@ from anubis.core.diagnose.live_progress import (
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.flight_recorder import FlightDump, evidence_of, parse_dump
-from anubis.readers.jobs.pid_namespaces import ENDED, PidNamespaces
 from anubis.readers.jobs.scheduling import ProcessorWatch, kernel_function
 from anubis.readers.jobs.sockets import SocketWatch
 from anubis.readers.jobs.trace_reader import MOST_RANKS
 from anubis.text.files import json_value, read_text
 
+PROC = Path("/proc")
+ENDED = 0  # no process has this id
 HOOK = Path(__file__).parent / "hook"
 FOLDER_VARIABLE = "ANUBIS_LIVE_DIR"
 UNHOOKED = "it was started without the hook (--hook)"
@@ -534,3 +536,36 @@ def _expected_ranks(ranks: Sequence[LiveRank]) -> tuple[frozenset[int], str]:
         f"{len(present)} of {world} ranks are on the machines that were asked: look at the others"
         " with --live-to"
     )
+
+
+class PidNamespaces:
+    """The processes of this machine that count their ids by themselves, as those of pods do, now.
+    The kernel shows the ids here to those who may trace the process, such as its own user.
+    """
+
+    def id_here(self, namespace: int, pid: int) -> int | None:
+        """Return the id on this machine; `ENDED` if others of the namespace are here, and it is
+        not; None if none is here."""
+        if namespace == self._own:
+            return pid
+        members = self._members.get(namespace)
+        return None if members is None else members.get(pid, ENDED)
+
+    @cached_property
+    def _own(self) -> int:
+        return _namespace(PROC / "self")
+
+    @cached_property
+    def _members(self) -> dict[int, dict[int, int]]:
+        members: dict[int, dict[int, int]] = {}
+        for place in PROC.iterdir():
+            if place.name.isdecimal():
+                with suppress(OSError, ValueError, IndexError):  # it ended, or is of another user
+                    status = (place / "status").read_text(errors="replace")
+                    inner = int(status.partition("\nNSpid:")[2].partition("\n")[0].split()[-1])
+                    members.setdefault(_namespace(place), {})[inner] = int(place.name)
+        return members
+
+
+def _namespace(place: Path) -> int:
+    return (place / "ns/pid").stat().st_ino
