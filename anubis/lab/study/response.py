@@ -123,7 +123,7 @@ RATES: Mapping[str, Rate] = {
         origin="measured",
         source="locate.md",
         says="| one node, at times | slow | 13 to 48 | - | 0 to 104 | 21 to 72 | 94 to 1066 |",
-        reason="9 of 12 that come and go (8 when savings.md was made), all that stay",
+        reason="9 of 12 that come and go, all that stay",
     ),
     "locate_h": Rate(
         value=266 / 1024,
