@@ -303,15 +303,14 @@ def test_pairs_across_that_were_not_learned_before_teach_themselves(before):
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
 
 
-class TwoParts(SimulatedExecutor):
-    """Two leaves; one node makes its groups slow."""
+class OneSlow(SimulatedExecutor):
+    """Leaves of eight nodes. One node makes its groups slow."""
 
-    fabric = FatTree(nodes=16, nodes_per_leaf=8, spines=2).fabric()
-
-    def __init__(self, slow: str, seed: int) -> None:
-        nodes = ",".join(self.fabric.nodes)
-        super().__init__(SimulatedFleet(nodes=nodes, slow_share=0, seed=seed), SPECS, self.fabric)
-        self.slow, self.rng = slow, np.random.default_rng(seed)
+    def __init__(self, nodes: int, slow: int) -> None:
+        self.fabric = FatTree(nodes=nodes, nodes_per_leaf=8, spines=2).fabric()
+        names = ",".join(self.fabric.nodes)
+        super().__init__(SimulatedFleet(nodes=names, slow_share=0), SPECS, self.fabric)
+        self.slow, self.rng = self.fabric.nodes[slow], np.random.default_rng(0)
 
     def _measure(self, step, spec):
         if step.workload.benchmark != "model":
@@ -322,9 +321,17 @@ class TwoParts(SimulatedExecutor):
 
 @pytest.mark.parametrize("node", [0, 15])
 def test_the_slower_of_two_parts_is_searched(node):
-    slow = TwoParts.fabric.nodes[node]
-    outcome, _ = located(TwoParts(slow, 0), fabric=TwoParts.fabric)
-    assert outcome.assessment.named(Judgement.DEFECTIVE) == (slow,)
+    cluster = OneSlow(nodes=16, slow=node)
+    outcome, _ = located(cluster, fabric=cluster.fabric)
+    assert outcome.assessment.named(Judgement.DEFECTIVE) == (cluster.slow,)
+
+
+def test_a_node_of_all_groups_of_a_size_is_not_called_good_because_these_are_alike():
+    """Leaves of 8, 8 and 6 nodes. The third one meets each of the others, as no others of 14 do."""
+    cluster = OneSlow(nodes=22, slow=21)
+    assessment = located(cluster, fabric=cluster.fabric)[0].assessment
+    assert set(assessment.named(Judgement.UNKNOWN)) == set(cluster.fabric.nodes[16:])
+    assert not assessment.named(Judgement.DEFECTIVE)
 
 
 def uplink_located(fabric: Fabric, leaf: str, seed: int = 0) -> CampaignOutcome:

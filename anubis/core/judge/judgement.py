@@ -229,8 +229,10 @@ def _judge_each_key(
 
 def _compares_itself(alike: Units, plan: Plan) -> bool:
     """True if a search made these groups. They differ in few nodes, so they need no majority: a
-    blamed node is bad again with others, which are good elsewhere."""
-    return alike.key.workload in plan.reproducing and len(alike) > 1
+    blamed node is bad again with others, which are good elsewhere. A node in all of them would slow
+    all alike, and be called good."""
+    in_all = set(alike.participants[0]).intersection(*alike.participants)
+    return alike.key.workload in plan.reproducing and len(alike) > 1 and not in_all
 
 
 def _best_group(alike: Units) -> Samples:
