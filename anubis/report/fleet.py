@@ -3,7 +3,7 @@ of the fleet: what a reader asked to see of it, and in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -149,18 +149,20 @@ def _counts(glances: Sequence[NodeGlance]) -> str:
     return f"{quantity(len(glances), 'node')}: {', '.join(counts[:3])}"
 
 
+WIDE = 80  # columns: there is room for the whole name of a campaign, to be copied
+
+
 def show_campaigns(glances: Sequence[CampaignGlance], console: Console) -> None:
-    rows = table("campaign", "cluster", "suite", "", "when (UTC)", figures=("nodes", "executions"))
+    is_one = len({glance.cluster for glance in glances}) == 1
+    headings = ("campaign", *(() if is_one else ("cluster",)), "suite", "", "when (UTC)")
+    rows = table(*headings, figures=("nodes", "runs"), gap=2)
+    rows.columns[0].no_wrap = is_one and console.width >= WIDE
     for glance in glances:
-        add_row(rows, *_campaign_cells(glance))
+        cluster = () if is_one else (glance.cluster,)
+        numbers = (f"{glance.nodes:,}", f"{sum(glance.executions.values()):,}")
+        words = (glance.campaign, *cluster, glance.suite, progress(glance))
+        add_row(rows, *words, _show_time(glance.created_at), *numbers)
     console.print(rows)
-
-
-def _campaign_cells(glance: CampaignGlance) -> Iterator[str]:
-    yield from (glance.campaign, glance.cluster, glance.suite, progress(glance))
-    yield _show_time(glance.created_at)
-    yield f"{glance.nodes:,}"
-    yield f"{sum(glance.executions.values()):,}"
 
 
 def progress(glance: CampaignGlance) -> str:
