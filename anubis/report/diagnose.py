@@ -32,7 +32,6 @@ WIDTH = 79  # letters: fits a terminal of 80 columns
 LABEL = 10  # letters of a label, and the space after it
 LIKELIEST = 4  # parts to test first that a terminal names
 REASONS = 2  # why nodes did not answer, that a terminal lists
-MORE = 2  # facts that a terminal lists beside those that decide
 VERBS = {
     JobTrouble.FAILED: "failed",
     JobTrouble.HUNG: "hangs",
