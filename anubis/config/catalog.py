@@ -17,10 +17,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from errno import ENOEXEC
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from anubis.config import descriptions
+from anubis.core.amounts import HOUR_S
 from anubis.core.errors import (
     CatalogError,
     ContractError,
@@ -35,6 +37,7 @@ from anubis.reach.executors.start_settings import LEFT_NOTHING, Program
 from anubis.text import places
 from anubis.text.files import json_value
 from anubis.text.reading import read
+from anubis.text.wording import moment
 
 DESCRIBE_SCHEMA = "anubis.describe/1"
 RESULT_SCHEMA = "anubis.result/1"
@@ -48,6 +51,7 @@ MOST_TEXT = 4 << 20  # characters of all of them
 MOST_SAMPLES = 1_000_000  # of all series
 MOST_BITS = 64  # of a whole number, as the history and JSON's readers take them
 LATEST_S = 1e11  # since 1970
+CLOCK_SET_S = HOUR_S  # by which a clock may be set while a program runs
 LONGEST_S = 1e9  # 30 years
 QUOTED = 60  # characters of what was found
 NOT_PROGRAMS = {"contract.py", "__init__.py"}
@@ -250,10 +254,14 @@ def parse_description(text: str, file: Path) -> BenchmarkSpec:
 
 
 def parse_result(
-    text: str, spec: BenchmarkSpec, ordered: Mapping[str, ParameterValue] | None = None
+    text: str,
+    spec: BenchmarkSpec,
+    ordered: Mapping[str, ParameterValue] | None = None,
+    ran: tuple[float, float] | None = None,
 ) -> Result:
     """Parse the document of one execution; an error names what breaks the contract. `ordered`: the
-    parameters that the program was given, if they are known; all others have their defaults."""
+    parameters that the program was given, if they are known; all others have their defaults.
+    `ran`: when it began and ended, by the clock of its node."""
     try:
         document = json.loads(
             text, parse_constant=_refuse_constant, object_pairs_hook=_table_of_unique_keys
@@ -263,7 +271,10 @@ def parse_result(
         raise ContractError(f'not one JSON document ({error}); it ends "{end}"') from None
     if not isinstance(document, dict):
         raise ContractError(f"expected a JSON table, found {type(document).__name__}")
-    return _result(document, spec, ordered)
+    result = _result(document, spec, ordered)
+    if ran:
+        _check_date(document, *ran)
+    return result
 
 
 def _table_of_unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -333,6 +344,13 @@ def _is_same(stated: object, ordered: ParameterValue) -> bool:
     """True if a program's value is the one ordered: 1 equals 1.0, but never a truth value."""
     is_truth = isinstance(stated, bool), isinstance(ordered, bool)
     return is_truth[0] == is_truth[1] and stated == ordered
+
+
+def _check_date(document: dict[str, object], began: float, ended: float) -> None:
+    """Refuse what an earlier run has left, as in a file that a tool did not write anew."""
+    stated = cast(float, document.get("started_at", 0))
+    if stated and not began - CLOCK_SET_S <= stated <= ended + CLOCK_SET_S:
+        raise ContractError(f'"started_at" is {moment(stated)}: expected the time of this run')
 
 
 def _check_seconds(document: dict[str, object], key: str, highest: float) -> None:

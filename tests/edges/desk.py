@@ -41,7 +41,7 @@ DOCUMENT
 done
 cat <<DOCUMENT
 {"schema": "anubis.result/1", "benchmark": "flow", "version": "1", "parameters": {"pace": "$pace"},
- "environment": {}, "started_at": 1.0, "duration_s": 1.0, "not_applicable": null,
+ "environment": {}, "duration_s": 1.0, "not_applicable": null,
  "series": [{"metric": "speed", "device": "cpu", "samples": [$(cat "$pace")]}]}
 DOCUMENT
 """
@@ -71,7 +71,7 @@ if len(log.read_text().splitlines()) == int(given["waits_at"]):
 print(json.dumps({
     "schema": "anubis.result/1", "benchmark": "spin", "version": "1",
     "parameters": {**given, "waits_at": int(given["waits_at"])},
-    "environment": {}, "started_at": 1.0, "duration_s": 1.0, "not_applicable": None,
+    "environment": {}, "duration_s": 1.0, "not_applicable": None,
     "series": [
         {"metric": "turns", "device": "cpu", "samples": [100 + i / 1000 for i in range(900)]},
     ],

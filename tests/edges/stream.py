@@ -51,7 +51,7 @@ with partner() as peer:
 if rank == 0:
     print(json.dumps({
         "schema": "anubis.result/1", "benchmark": "pair_stream", "version": "1", "parameters": {},
-        "environment": {}, "started_at": 1.0, "duration_s": 1.0, "not_applicable": None,
+        "environment": {}, "duration_s": 1.0, "not_applicable": None,
         "series": [
             {"metric": f"bandwidth_gbps:{way}/{SIZE}", "device": "cpu-cpu", "samples": samples}
             for way, samples in rates.items()

@@ -43,12 +43,13 @@ STEP = Step(
     timeout_s=30.0,
     exclusive=True,
 )
+BEGAN = 1.7e9
 DOCUMENT: dict[str, Any] = {
     "schema": "anubis.result/1",
     "benchmark": "flow",
     "version": "1",
     "parameters": STATED,
-    "started_at": 1.7e9,
+    "started_at": BEGAN,
     "duration_s": 2.5,
     "environment": {"driver": "550.1", "gpus": [{"name": "a", "watts": 3.5}]},
     "series": [{"metric": "speed", "device": "cpu", "samples": [1.0, 2.0]}],
@@ -64,7 +65,7 @@ REPORT: dict[str, Any] = {
     "could_not_start": "",
     "stdout": json.dumps(DOCUMENT),
     "stderr": "",
-    "started_at": 1.0,
+    "started_at": BEGAN,
     "duration_s": 2.0,
 }
 HOSTILE = st.sampled_from(
@@ -156,6 +157,14 @@ def test_times_that_cannot_be_are_refused(key):
         refused({**DOCUMENT, key: value}, key, "seconds")
 
 
+def test_a_document_that_an_earlier_run_left_is_refused():
+    """A tool failed, and its adapter printed the file of yesterday."""
+    for away_s in (-86_400, -4000, 4000, 86_400 * 365):
+        refused({**DOCUMENT, "started_at": BEGAN + away_s}, "started_at", "run")
+    for near_s in (-3000, 0, 3000):  # a clock may be set meanwhile
+        assert isinstance(heard({**DOCUMENT, "started_at": BEGAN + near_s}), Measured)
+
+
 def test_a_key_written_twice_is_refused_at_any_depth():
     text = json.dumps(DOCUMENT)
     for key, again in (
@@ -208,9 +217,11 @@ def may_pass(document: Any) -> bool:
         for name, value in stated.items()
     ):
         return False
-    for key, most in (("started_at", 1e11), ("duration_s", 1e9)):
-        if key in document and not (number(document[key]) and 0 <= document[key] <= most):
-            return False
+    began, took = document.get("started_at", 0), document.get("duration_s", 0)
+    if not number(began) or (began != 0 and not BEGAN - 3600 <= began <= BEGAN + 2.0 + 3600):
+        return False
+    if not number(took) or not 0 <= took <= 1e9:
+        return False
     series = document.get("series")
     return (
         isinstance(series, list)

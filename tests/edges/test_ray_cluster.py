@@ -84,7 +84,7 @@ PROGRAMS = {
 }
 
 
-def parse(text: str, spec: BenchmarkSpec, ordered: Mapping[str, object]) -> Result:
+def parse(text: str, spec: BenchmarkSpec, *_: object) -> Result:
     document = json.loads(text)
     series = Readings.pack(
         Series(metric=each["metric"], device=each["device"], samples=np.array(each["samples"]))

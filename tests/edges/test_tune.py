@@ -39,7 +39,7 @@ if given.get("wild"):
     rates = [100 * 1.03 ** i for i in range(steps)]
 print(json.dumps({
     "schema": "anubis.result/1", "benchmark": "train", "version": "1", "parameters": given,
-    "environment": {}, "started_at": 1.0, "duration_s": 1.0, "not_applicable": None,
+    "environment": {}, "duration_s": 1.0, "not_applicable": None,
     "series": [
         {"metric": "right", "device": "cpu", "samples": [1.0]},
         {"metric": "rate", "device": "cpu", "samples": rates},

@@ -154,7 +154,7 @@ def outcome_of_search(job: str, campaign: str, verdicts: Mapping[str, Concluded]
         first = min(unknown)
         answer = f"no answer for {len(unknown)} {among}, such as {first}: {unknown[first].reason}"
     else:
-        answer = f"none {among} is at fault; its report shows the network between them"
+        answer = f"no fault shows on any {among}; the report shows the network between them"
     sentence = f"the search for the cause of its trouble, campaign {campaign}: {answer}"
     return Notify(subject=f"{OF_JOB} {job}", sentence=sentence)
 

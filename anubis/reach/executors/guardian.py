@@ -104,7 +104,7 @@ class Guard:
         self.childless = False  # nothing descends from us any more: the kernel's word
         self.unwanted = False
         self.selector = selectors.DefaultSelector()
-        self.started_at = time.time()  # wall clock: told, and compared with nothing
+        self.started_at = time.time()  # wall clock: that of documents
         self.started = time.monotonic()
         self.pid = 0
         self.pipes: list[IO[bytes]] = []

@@ -30,7 +30,8 @@ from anubis.reach.executors.start_settings import (
 
 ProgramOrder = dict[str, Any]
 ProgramOutcome = Mapping[str, Any]
-Parse = Callable[[str, BenchmarkSpec, Mapping[str, ParameterValue]], Result]
+RunTimes = tuple[float, float]  # when a program began and ended, by the clock of its node
+Parse = Callable[[str, BenchmarkSpec, Mapping[str, ParameterValue], RunTimes | None], Result]
 
 STDOUT_LIMIT_BYTES = 16 << 20  # a document of about a million samples
 STDERR_LIMIT_BYTES = 16 << 10  # the last words are the cause
@@ -169,6 +170,8 @@ UNSAID: ProgramOutcome = {  # what holds where a report leaves something out
     "could_not_start": "",
     "stdout": "",
     "stderr": "",
+    "started_at": 0.0,
+    "duration_s": 0.0,
 }
 
 
@@ -253,8 +256,10 @@ def _end_in(
         return failed_event(launch, at, failure(outcome, spec), infrastructure=True)
     if reason := failure(outcome, spec):
         return failed_event(launch, at, reason)
+    began = outcome["started_at"]
+    ran = (began, began + outcome["duration_s"]) if began else None
     try:
-        result = parse(outcome["stdout"], spec, split_arguments(launch.parameters)[1])
+        result = parse(outcome["stdout"], spec, split_arguments(launch.parameters)[1], ran)
     except ContractError as error:
         return failed_event(launch, at, add_last_words(f"{spec.name}: {error}", outcome, spec))
     not_applicable, exited = bool(result.not_applicable), exit_code(outcome, spec)

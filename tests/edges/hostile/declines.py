@@ -3,6 +3,6 @@
 import sys
 
 print('{"schema":"anubis.result/1","benchmark":"declines","version":"1","parameters":{},')
-print('"environment":{},"started_at":1.0,"duration_s":0.0,"series":[],')
+print('"environment":{},"duration_s":0.0,"series":[],')
 print('"not_applicable":"no GPU here"}')
 sys.exit(3)

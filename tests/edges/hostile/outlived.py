@@ -12,5 +12,5 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 print('{"schema":"anubis.result/1","benchmark":"outlived","version":"1","parameters":{},')
-print('"environment":{},"started_at":1.0,"duration_s":1.0,"not_applicable":null,')
+print('"environment":{},"duration_s":1.0,"not_applicable":null,')
 print('"series":[{"metric":"speed","device":"cpu","samples":[1.0, 2.0]}]}', flush=True)
