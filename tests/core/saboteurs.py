@@ -821,7 +821,7 @@ class World:
         until = time.correction.until
 
         def date(at):  # what is told just now may be rounded to an instant later
-            return dating.stamp(until if abs(at - until) < 1e-6 else at)
+            return time.now if abs(at - until) < 1e-6 else dating.stamp(at)
 
         self.book.redate(date)
         self.told, self.unheard = redated(self.told, date), redated(self.unheard, date)
