@@ -709,6 +709,7 @@ class Judgement(StrEnum):
 FAILED_ONCE = "FAILED-ONCE"  # code of a verdict: the program is to be tried again on this node
 TOO_FEW_NODES = "TOO-FEW-NODES"  # a loss that may be chance among so few
 TOO_COARSE = "TOO-COARSE"  # a loss that may be a matter of rounding
+TOO_GOOD = "TOO-GOOD"  # what cannot have been measured right
 # codes of verdicts on good measurements that could not be compared with anything
 COMPARED_IN_VAIN = frozenset(
     {"NO-CRITERION", "CRITERION-REFUSED", "NO-MAJORITY", TOO_FEW_NODES, TOO_COARSE}

@@ -164,6 +164,16 @@ def test_a_few_nodes_one_step_of_rounding_off_are_unknown_and_those_that_lack_a_
     assert {node.code for node in nodes} == {"OK", code}
 
 
+@pytest.mark.parametrize(("times", "judgement"), [(19.0, H), (21.0, U), (1000.0, U)])
+def test_a_node_that_is_many_times_as_good_as_the_others_is_not_called_good(times, judgement):
+    """Its program did not do the work, or changed its unit."""
+    plan = small_plan(8, [entry("probe")])
+    recorded = exactly(plan, "rate", lambda node: 100.0 * (times if node == "n3" else 1.0))
+    node = judged(plan, list(recorded)).nodes[3]
+    assert node.judgement is judgement
+    assert node.code == ("OK" if judgement is H else "TOO-GOOD")
+
+
 def test_a_node_that_is_slow_at_times_is_reported_with_its_slow_samples():
     """Steps that scatter by 3 %: by its mean it is as well as the others."""
     plan = small_plan(24, [entry("probe")])

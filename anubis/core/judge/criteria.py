@@ -62,6 +62,9 @@ OF_SIBLINGS = 0.3  # share of the rest, for the comparison of a unit with its si
 OF_LOSS = 0.5
 MEAN = 1.0  # the tail resolution with which a loss counts by its mean
 USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit
+# More times as good as normal is not believed. Hosts that shared two cores when they taught the
+# criteria may have them alone later.
+BELIEVED = 20.0
 
 
 @dataclass(frozen=True)
@@ -566,6 +569,18 @@ def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> 
 def to_similarity(shortfall: Samples, criterion: Criterion) -> Samples:
     similarity: Samples = np.maximum(0.0, 1 - shortfall * (1 - criterion.alpha))
     return similarity
+
+
+def are_too_good(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Flags:
+    """Units that cannot have been measured right: their mean is many times as good as normal, as in
+    another unit, or if the work was not done. A few samples that are too good change little."""
+    if criterion.direction == "either":
+        return np.zeros(len(samples), dtype=bool)
+    measured = as_measured(samples, criterion.direction, criterion.key)
+    means = measured.lengths / np.add.reduceat(1.0 / measured.values, measured.starts[:-1])
+    normal = np.median(goodness(criterion.reference, criterion.direction))
+    flags: Flags = means > BELIEVED * normal
+    return flags
 
 
 def doubtful(

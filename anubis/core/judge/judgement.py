@@ -16,6 +16,7 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.judge.calibration import FEWEST
 from anubis.core.judge.criteria import (
+    are_too_good,
     doubtful,
     median_of_siblings,
     shortfalls,
@@ -52,6 +53,7 @@ from anubis.core.network.attribution import blamed_nodes
 from anubis.core.records import (
     TOO_COARSE,
     TOO_FEW_NODES,
+    TOO_GOOD,
     WORST_FIRST,
     Assessment,
     BatchVerdict,
@@ -68,6 +70,8 @@ from anubis.core.records import (
     Workload,
     criteria_by_key,
 )
+
+DISBELIEVED = "too good to be right"
 
 
 @dataclass(frozen=True)
@@ -290,7 +294,9 @@ def _judge(
     under_load = judge_under_load(
         alike, criterion, planned_runs, similarity, doubts, neighbours.load.shares(alike)
     )
-    passed = similarity > criterion.alpha
+    is_within = similarity > criterion.alpha
+    too_good = is_within & are_too_good(alike.samples, criterion)
+    passed = is_within & ~too_good
     few = np.zeros(len(alike), dtype=bool)
     if criterion.doubt_alpha is not None:
         strict, strictly = doubtful(alike.samples, criterion, owners)
@@ -332,11 +338,15 @@ def _judge(
             _normal_of_siblings(alike, i, owners, criterion),
             "UNSTABLE" if i in doubts else FOREIGN_LOAD,
         )
-        for i in np.flatnonzero(~passed).tolist()
+        for i in np.flatnonzero(~is_within).tolist()
+    )
+    unbelievable = (
+        judge_shortfall(alike[i], criterion, 1.0, DISBELIEVED, code_of_doubt=TOO_GOOD)
+        for i in np.flatnonzero(too_good).tolist()
     )
     return _KeyVerdicts(
         healthy,
-        chain(fallen_short, unsure),
+        chain(fallen_short, unsure, unbelievable),
         to_confirm={
             (alike.participants[i][0], alike.key.workload) for i in np.flatnonzero(suspect)
         },
