@@ -144,6 +144,7 @@ class Book:
         self.cordons = dict.fromkeys(NODES, "")  # as they were shown last
         self.seen_at = self.waited_at = -math.inf
         self.work = {}  # what was said last of its jobs: at, which run; None: hard to say
+        self.begun = defaultdict(lambda: -math.inf)  # when a job of it did last, as it was told
         self.ended = defaultdict(lambda: -math.inf)  # when a job of it did last, as it was told
         self.held = self.maintained = frozenset()
         self.ordered = {}  # the last order to each node that was not taken back: code, at
@@ -242,6 +243,7 @@ class Book:
                 case JobAllocated(job=job):
                     known = self.work.get(node)
                     is_latest = known is not None and at > known[0]
+                    self.begun[node] = max(at, self.begun[node])
                     self.work[node] = (at, known[1] | {job}) if is_latest else None
                 case JobEnded():
                     self.work[node] = None
@@ -273,8 +275,7 @@ class Book:
                     self.present[node] = True, event.at
                 self.put_back[node] &= {*seen.jobs}
                 is_known = self.ended[node] < event.at or not seen.jobs
-                if (work := self.work.get(node)) and work[0] > event.at:  # an old look, again
-                    is_known = False
+                is_known = is_known and self.begun[node] <= event.at  # else an old look, again
                 self.work[node] = (event.at, frozenset(seen.jobs)) if is_known else None
 
     def _turn(self, event):
