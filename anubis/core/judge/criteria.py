@@ -572,8 +572,9 @@ def to_similarity(shortfall: Samples, criterion: Criterion) -> Samples:
 
 
 def are_too_good(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Flags:
-    """Units that cannot have been measured right: their mean is many times as good as normal, as in
-    another unit, or if the work was not done. A few samples that are too good change little."""
+    """Units that cannot have been measured right: their mean is many times as good as normal. Their
+    program did not do the work, or reports another unit. A few samples that are too good change
+    little."""
     if criterion.direction == "either":
         return np.zeros(len(samples), dtype=bool)
     measured = as_measured(samples, criterion.direction, criterion.key)
