@@ -52,6 +52,8 @@ LONGEST_WAIT_S = 1.0  # so that progress moves and an interrupt is noticed
 
 Keep = Callable[[Sequence[Execution]], None]
 Observe = Callable[[CampaignMachine, Sequence[CampaignEvent]], None]
+HandBack = Callable[[Sequence[str]], None]
+AssessmentWithCriteria = tuple[Assessment, tuple[CriteriaSet, ...]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def carry_out(
     resumed: bool = False,
     witness: Witness = lambda event: None,
     before: Precedents = NOTHING_BEFORE,
-    release: Callable[[Sequence[str]], None] = lambda nodes: None,
+    release: HandBack = lambda nodes: None,
 ) -> CampaignOutcome:
     """Run a campaign to its end, or on from its history.
 
@@ -83,14 +85,7 @@ def carry_out(
     runs is then left to the executor's end. `resumed`: most nodes may be away, because the person
     who resumes has looked why. `release` gets nodes on which nothing more will run.
     """
-    executions = list(history)
-    present = {node.name for node in executor.nodes()}
-    nodes = [node.name for node in campaign.plan.nodes]
-    lost = {name: "not in the cluster" for name in nodes if name not in present}
-    lost |= {name: why for name, why in executor.absent().items() if name in nodes}
-    fit = len(nodes) - len(lost)
-    if not fit or (are_most(len(lost), fit) and not resumed):
-        raise ExecutorError(no_blame_reason("cannot be reached", list(lost.values()), fit))
+    lost = _absent_nodes(campaign, executor, resumed)
     opening = Opening(
         campaign=campaign.id,
         at=executor.now(),
@@ -101,75 +96,109 @@ def carry_out(
         history=tuple(history),
     )
     machine = opening.machine()
-    verdict: tuple[Assessment, tuple[CriteriaSet, ...]] | None = None
-    let_go = set[str]()
-
-    def tell(event: CampaignEvent) -> list[Command]:
-        witness(event)
-        return machine.handle(event)
-
-    def obey(commands: list[Command]) -> None:
-        nonlocal verdict, let_go
-        while commands:
-            results = [command.execution for command in commands if isinstance(command, Record)]
-            if results:
-                keep(results)
-                executions.extend(results)
-            answers: list[Command] = []
-            for command in commands:
-                match command:
-                    case Launch():
-                        executor.launch(command)
-                    case Kill():
-                        executor.kill(command)
-                    case Judge(phase=phase, turn=turn):
-                        learned = verdict[1] if verdict else ()
-                        final = [
-                            e for e in executions if (e.step.phase, e.step.turn) <= (phase, turn)
-                        ]
-                        verdict = judge(
-                            campaign, final, lost, executor.now(), learned, before=before
-                        )
-                        defective = frozenset(verdict[0].named(Judgement.DEFECTIVE))
-                        more = following_steps(
-                            campaign.plan,
-                            phase,
-                            turn,
-                            verdict[0],
-                            turns=turns_of_pair_tests(campaign.plan, final),
-                            confirm=campaign.policy.confirm,
-                            gone=let_go,
-                        )
-                        spare = nodes_handed_back(campaign.plan, phase, verdict[0]) - let_go
-                        let_go |= spare
-                        if spare:
-                            release(sorted(spare, key=natural_key))
-                        answers += tell(
-                            Judged(phase=phase, defective=defective, more=more, handed_back=spare)
-                        )
-                    case Halt(reason=reason):
-                        raise ExecutorError(reason)
-                    case Record() | Finish():
-                        pass
-            commands = answers
-
+    run = _Run(campaign, executor, machine, keep, witness, release, before, [*history], lost)
     witness(opening)
-    obey(machine.start(opening.at))
+    run.obey(machine.start(opening.at))
     observe(machine, ())
     while not machine.finished:
         if wants_stop():
             raise Stopped("stopped on request")
-        longest = executor.now() + LONGEST_WAIT_S
-        deadline = machine.next_deadline()
-        events = executor.wait(longest if deadline is None else min(deadline, longest))
-        events.append(TimePassed(at=executor.now()))
-        lost.update((event.node, event.reason) for event in events if isinstance(event, NodeLost))
-        obey([command for event in events for command in tell(event)])
+        events = run.wait()
+        run.obey([command for event in events for command in run.tell(event)])
         observe(machine, events)
-    assessment, criteria = verdict or judge(
-        campaign, executions, lost, executor.now(), before=before
-    )
-    return CampaignOutcome(tuple(executions), assessment, criteria, executor.now())
+    assessment, criteria = run.verdict or run.judge(run.executions)
+    return CampaignOutcome(tuple(run.executions), assessment, criteria, executor.now())
+
+
+def _absent_nodes(campaign: Campaign, executor: Executor, resumed: bool) -> dict[str, str]:
+    """Reasons why nodes of the plan cannot be measured. If most cannot, nothing is begun."""
+    present = {node.name for node in executor.nodes()}
+    nodes = [node.name for node in campaign.plan.nodes]
+    lost = {name: "not in the cluster" for name in nodes if name not in present}
+    lost |= {name: why for name, why in executor.absent().items() if name in nodes}
+    fit = len(nodes) - len(lost)
+    if not fit or (are_most(len(lost), fit) and not resumed):
+        raise ExecutorError(no_blame_reason("cannot be reached", list(lost.values()), fit))
+    return lost
+
+
+@dataclass
+class _Run:
+    """A campaign while it runs, with what is known so far."""
+
+    campaign: Campaign
+    executor: Executor
+    machine: CampaignMachine
+    keep: Keep
+    witness: Witness
+    release: HandBack
+    before: Precedents
+    executions: list[Execution]
+    lost: dict[str, str]
+    verdict: AssessmentWithCriteria | None = None
+    let_go: frozenset[str] = frozenset()  # nodes on which nothing more will run
+
+    def wait(self) -> list[CampaignEvent]:
+        """Events of at most a second, or until the next deadline."""
+        longest = self.executor.now() + LONGEST_WAIT_S
+        deadline = self.machine.next_deadline()
+        events = self.executor.wait(longest if deadline is None else min(deadline, longest))
+        self.lost |= {event.node: event.reason for event in events if isinstance(event, NodeLost)}
+        return [*events, TimePassed(at=self.executor.now())]
+
+    def tell(self, event: CampaignEvent) -> list[Command]:
+        """Commands that follow from an event."""
+        self.witness(event)
+        return self.machine.handle(event)
+
+    def obey(self, commands: Sequence[Command]) -> None:
+        """Carry out commands, and those that follow from them. Results are kept first."""
+        while commands:
+            results = [command.execution for command in commands if isinstance(command, Record)]
+            if results:
+                self.keep(results)
+                self.executions += results
+            commands = [more for command in commands for more in self._carry_out(command)]
+
+    def _carry_out(self, command: Command) -> list[Command]:
+        match command:
+            case Launch():
+                self.executor.launch(command)
+            case Kill():
+                self.executor.kill(command)
+            case Judge(phase=phase, turn=turn):
+                return self.tell(self._judge_phase(phase, turn))
+            case Halt(reason=reason):
+                raise ExecutorError(reason)
+            case Record() | Finish():
+                pass
+        return []
+
+    def _judge_phase(self, phase: int, turn: int) -> Judged:
+        """Judge all that has ended so far. Nodes on which nothing more will run are released."""
+        plan = self.campaign.plan
+        final = [e for e in self.executions if (e.step.phase, e.step.turn) <= (phase, turn)]
+        assessment, _ = self.verdict = self.judge(final)
+        more = following_steps(
+            plan,
+            phase,
+            turn,
+            assessment,
+            turns=turns_of_pair_tests(plan, final),
+            confirm=self.campaign.policy.confirm,
+            gone=self.let_go,
+        )
+        spare = nodes_handed_back(plan, phase, assessment) - self.let_go
+        if spare:
+            self.let_go |= spare
+            self.release(sorted(spare, key=natural_key))
+        defective = frozenset(assessment.named(Judgement.DEFECTIVE))
+        return Judged(phase=phase, defective=defective, more=more, handed_back=spare)
+
+    def judge(self, executions: Sequence[Execution]) -> AssessmentWithCriteria:
+        learned = self.verdict[1] if self.verdict else ()
+        now = self.executor.now()
+        return judge(self.campaign, executions, self.lost, now, learned, before=self.before)
 
 
 def judge(
@@ -180,7 +209,7 @@ def judge(
     learned: Sequence[CriteriaSet] = (),
     *,
     before: Precedents = NOTHING_BEFORE,
-) -> tuple[Assessment, tuple[CriteriaSet, ...]]:
+) -> AssessmentWithCriteria:
     """Judge by the campaign's criteria or, in an acceptance, by those learned from itself.
     Workloads that only follow from results, as pairs across the parts of a failing job, may never
     have been measured before: if no trusted criterion covers them, their criteria are learned from
