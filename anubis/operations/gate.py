@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from anubis.core.history.events import JobAllocated
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Debts, Standing, tell_debts
-from anubis.core.records import Judgement, SelectionPolicy
+from anubis.core.records import ClusterIdentity, Judgement, SelectionPolicy
 from anubis.core.select.decision import Decision
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
     USUAL,
+    Repertoire,
     add,
     keep,
     owed_after,
@@ -30,10 +31,16 @@ from anubis.operations.owners import owner_name, reported_work
 from anubis.operations.requests import GateRequest, Terms
 from anubis.report.gate import BadLinks, Doubt, GateResult
 from anubis.report.maintenance import sentence
-from anubis.store.history import ClusterHistory
+from anubis.store.history import ClusterHistory, History
 
 if TYPE_CHECKING:
     from anubis.report.view import CampaignResult
+
+REPEATS_DIFFER = (
+    "the repeats of a single node differ too much from run to run to judge it by them: give"
+    " criteria of 3 or more nodes of its kind (--criteria PATH), or a policy with wider limits"
+    " (--policy shared-machine), or let it pass (--on-unknown pass)"
+)
 
 
 def gate(
@@ -51,72 +58,97 @@ def gate(
     `file`: the cluster's file, if the terms name the cluster as the history knows it. A
     refused gate leaves no trace. Nodes that the cluster does not have are refused, unless another
     node stops the job anyway: a caller that reads a refusal as "unknown" must not lose a no-go."""
-    nodes, duration_s = tuple(request.nodes), request.duration_s
-    may_test, unknown_passes = request.may_test, request.unknown_passes
-    job = JobAllocated(nodes=nodes, duration_s=duration_s)
     repertoire = read_repertoire(terms)
     with caller.history() as history:
-        part, cluster = find(history, terms.cluster, caller, nodes)
-        time = time_in(part, caller)
-        involved = {*nodes, *terms.partners}
-        past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
-        past = past.add_objections(part.objections(involved))
-        weighed = weigh(job, terms, repertoire, past, part, time.now)
-        decision = replace(weighed, cluster=part.cluster)
-        standing = past.standing
-        maintained = {
-            node: sentence(window, time.now)
-            for node, window in open_windows(past.windows, time.now, time.now + duration_s).items()
-            if node in nodes
-        }
-        unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
-        links = past.links_among(nodes)
-        decision = replace(decision, refused=(*_refusals(unfit, links),))
-        if not decision.refused:  # a no-go counts, whatever other nodes were named
-            refuse_nodes(part, job, terms, may_test=may_test)
-        busy = _busy_nodes(nodes, part, file or terms.cluster, time.now, terms.job)
-        holds_back: Doubt = (
-            "busy" if busy else "owed" if _has_unpaid_debt(decision, standing) else ""
-        )
-        asks = not decision.refused and (unknown_passes or not holds_back)
-        runs = asks and (may_test or not decision.tests)
+        facts = _read_facts(history, request, terms, repertoire, caller, file)
+        decision = facts.decision
+        asks = not decision.refused and (request.unknown_passes or not facts.holds_back)
+        runs = asks and (request.may_test or not decision.tests)
         if is_kept and not (runs and decision.tests):
-            keep(decision, cluster, history, caller)
-    doubt = _doubt(decision, terms, repertoire.policy) if runs or not asks else "tests"
-    if not asks and not decision.refused:
-        doubt = holds_back
+            keep(decision, facts.cluster, history, caller)
+    doubt = _doubt_of_risk(decision, terms, repertoire.policy)
+    if asks and not runs:
+        doubt = "tests"
+    elif not asks and not decision.refused:
+        doubt = facts.holds_back
     caller.decided(decision)
     with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
-        tested = _tested_nodes(campaign)
-        owes = standing.owes
+        owes = facts.standing.owes
         if campaign and owes:
             owes = owed_after(campaign, decision, repertoire, caller)
-        judged = {
-            node: _check_debts(node, tested.get(node, standing.judgement(node)), owes)
-            for node in nodes
-        }
-        judged |= dict.fromkeys(maintained, Judgement.UNKNOWN)  # nothing is held against them
         result = GateResult(
             decision=decision,
-            judged=_withhold_passes(judged) if doubt else judged,
-            links={**links, **_tested_links(campaign, nodes)},
-            unfit=unfit,
-            owing=tell_debts(nodes, owes),
-            busy=busy,
+            judged=_judge_nodes(facts, campaign, owes, is_doubtful=bool(doubt)),
+            links={**facts.links, **_tested_links(campaign, decision.nodes)},
+            unfit=facts.unfit,
+            owing=tell_debts(decision.nodes, owes),
+            busy=facts.busy,
             campaign=campaign,
             is_tested=runs,
             doubt=doubt,
-            clock=time.doubt,
-            unknown_passes=unknown_passes,
+            clock=facts.clock,
+            unknown_passes=request.unknown_passes,
         )
         if any(criterion.from_repeats and criterion.refusal for criterion in result.criteria):
-            caller.remark(
-                "the repeats of a single node differ too much from run to run to judge it by them:"
-                " give criteria of 3 or more nodes of its kind (--criteria PATH), or a policy"
-                " with wider limits (--policy shared-machine), or let it pass (--on-unknown pass)"
-            )
+            caller.remark(REPEATS_DIFFER)
         caller.gated(result)
     return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """A decision, and what is known of its nodes before any test."""
+
+    decision: Decision
+    cluster: ClusterIdentity | None
+    standing: Standing
+    unfit: Mapping[str, str]  # nodes, and why no test can make them good for this job
+    maintained: Collection[str]  # those of them against which nothing else is held
+    links: BadLinks
+    busy: Mapping[str, str]
+    clock: str
+
+    @property
+    def holds_back(self) -> Doubt:
+        """Reason against a pass that no test of this decision can settle; empty: none."""
+        if self.busy:
+            return "busy"
+        return "owed" if _has_unpaid_debt(self.decision, self.standing) else ""
+
+
+def _read_facts(
+    history: History,
+    request: GateRequest,
+    terms: Terms,
+    repertoire: Repertoire,
+    caller: Caller,
+    file: str,
+) -> _Facts:
+    nodes, duration_s = tuple(request.nodes), request.duration_s
+    job = JobAllocated(nodes=nodes, duration_s=duration_s)
+    part, cluster = find(history, terms.cluster, caller, nodes)
+    time = time_in(part, caller)
+    involved = {*nodes, *terms.partners}
+    past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
+    past = past.add_objections(part.objections(involved))
+    decision = weigh(job, terms, repertoire, past, part, time.now)
+    windows = open_windows(past.windows, time.now, time.now + duration_s)
+    maintained = {n: sentence(w, time.now) for n, w in windows.items() if n in nodes}
+    standing, links = past.standing, past.links_among(nodes)
+    unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
+    refused = tuple(_refusals(unfit, links))
+    if not refused:  # a no-go counts, whatever other nodes were named
+        refuse_nodes(part, job, terms, may_test=request.may_test)
+    return _Facts(
+        decision=replace(decision, cluster=part.cluster, refused=refused),
+        cluster=cluster,
+        standing=standing,
+        unfit=unfit,
+        maintained=maintained.keys(),
+        links=links,
+        busy=_busy_nodes(nodes, part, file or terms.cluster, time.now, terms.job),
+        clock=time.doubt,
+    )
 
 
 def _refusals(unfit: Mapping[str, str], links: BadLinks) -> Iterator[str]:
@@ -146,7 +178,7 @@ def _busy_nodes(
     return reported_work(part.jobs.open_jobs(), at, own_job).reasons_to_spare(nodes)
 
 
-def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:
+def _doubt_of_risk(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:
     if decision.is_bearable:
         return ""
     if terms.budget:
@@ -165,15 +197,17 @@ def _has_unpaid_debt(decision: Decision, standing: Standing) -> bool:
     )
 
 
-def _check_debts(node: str, judged: Judgement, owes: Debts) -> Judgement:
-    """The judgement, but unknown for a healthy node with debts left: one passed test may not pay
-    all."""
-    return Judgement.UNKNOWN if judged is Judgement.HEALTHY and node in owes else judged
-
-
-def _tested_nodes(campaign: CampaignResult | None) -> dict[str, Judgement]:
-    nodes = campaign.view.assessment.nodes if campaign else ()
-    return {verdict.node: verdict.judgement for verdict in nodes}
+def _judge_nodes(
+    facts: _Facts, campaign: CampaignResult | None, owes: Debts, *, is_doubtful: bool
+) -> dict[str, Judgement]:
+    """Judgement on each node. A healthy node with debts left is unknown: one passed test may not
+    pay all. So is every healthy node while too much stays untested."""
+    verdicts = campaign.view.assessment.nodes if campaign else ()
+    tested = {verdict.node: verdict.judgement for verdict in verdicts}
+    judged = {n: tested.get(n, facts.standing.judgement(n)) for n in facts.decision.nodes}
+    unproven = {node for node, judgement in judged.items() if judgement is Judgement.HEALTHY}
+    unproven &= judged.keys() if is_doubtful else owes.keys()
+    return judged | dict.fromkeys((*unproven, *facts.maintained), Judgement.UNKNOWN)
 
 
 def _tested_links(campaign: CampaignResult | None, nodes: Collection[str]) -> BadLinks:
@@ -182,12 +216,4 @@ def _tested_links(campaign: CampaignResult | None, nodes: Collection[str]) -> Ba
         part.nodes: part.reason.removeprefix(f"{part.subject}: ")
         for part in (campaign.view.assessment.parts if campaign else ())
         if part.nodes and part.judgement is Judgement.DEFECTIVE and set(part.nodes) <= set(nodes)
-    }
-
-
-def _withhold_passes(judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
-    """The judgements with unknown for healthy: too much stays untested to let a node pass."""
-    return {
-        node: Judgement.UNKNOWN if judgement is Judgement.HEALTHY else judgement
-        for node, judgement in judged.items()
     }
