@@ -19,7 +19,8 @@ from anubis.operations.executors import ray_address
 from anubis.store.clusters import unknown
 from anubis.store.history import ClusterHistory, History
 from anubis.text import hostlist
-from anubis.text.hostlist import shorten
+from anubis.text.hostlist import HostNames, shorten
+from anubis.text.wording import names as join_names
 
 THIS_MACHINE = "local"  # its file
 
@@ -222,6 +223,21 @@ def strangers_among(
     return [node for node in rest if node not in listed]
 
 
+def find_own_names(
+    part: ClusterHistory, strangers: Collection[str], name: str | None, caller: Caller
+) -> dict[str, str]:
+    """Names of the cluster's nodes that a monitor calls otherwise, by the monitor's names. What is
+    wrong with a node must not get lost for a domain; a remark says what was understood."""
+    if not strangers:
+        return {}
+    hosts = HostNames([*part.node_names.all(), *_listed_nodes(cluster_file(part, name))])
+    own = {stranger: node for stranger in strangers if (node := hosts.find(stranger))}
+    if own:
+        both = [f"{stranger} is {node}" for stranger, node in own.items()]
+        caller.remark(f'by the names of cluster "{part.cluster}": {join_names(both)}')
+    return own
+
+
 def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | None) -> str:
     """A sentence that refuses them, with the cluster's nodes, the likely name and what to do."""
     listed, in_history = _listed_nodes(cluster_file(part, name)), part.node_names.all()
@@ -232,7 +248,8 @@ def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | Non
             f'node "{shorten(strangers)}": nothing is known yet of cluster "{part.cluster}"{has};'
             " begin with anubis accept, or with anubis tell node-added NODES"
         )
-    close = get_close_matches(strangers[0], there[:MOST_COMPARED], n=1)
+    same = HostNames(there).find(strangers[0])
+    close = [same] if same else get_close_matches(strangers[0], there[:MOST_COMPARED], n=1)
     likely = f'; did you mean "{close[0]}"?' if close else ""
     return (
         f'node "{shorten(strangers)}" is not in cluster "{part.cluster}", which has'

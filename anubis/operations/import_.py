@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from anubis import __version__
 from anubis.config import configs
 from anubis.core.errors import UsageError
-from anubis.core.history.status import Watch
+from anubis.core.history.status import Incident, Watch
 from anubis.core.records import (
     Assessment,
     Campaign,
@@ -26,6 +27,7 @@ from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import (
     enter,
     find_for_import,
+    find_own_names,
     has_nodes,
     no_such_node,
     now_in,
@@ -55,6 +57,8 @@ from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Import
 from anubis.text import hostlist
 from anubis.text.wording import names
+
+R = TypeVar("R", Incident, Watch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +214,8 @@ def _drop_strangers(
     watched = [watch.node for watch in taken.watches]
     hit = list(dict.fromkeys(incident.node for incident in taken.incidents)) or watched
     away = {*strangers_among(part, list(dict.fromkeys([*hit, *watched])), cluster)}
+    own = find_own_names(part, sorted(away), cluster, caller)
+    away -= own.keys()
     strangers = tuple(node for node in hit if node in away)
     if len(strangers) == len(hit):
         raise UsageError(no_such_node(strangers, part, cluster))
@@ -218,12 +224,24 @@ def _drop_strangers(
             f'ignored: {names(strangers)}, not in cluster "{part.cluster}" (report a new one with'
             " node-added)"
         )
-    own = dataclasses.replace(
+    kept = dataclasses.replace(
         taken,
-        incidents=tuple(incident for incident in taken.incidents if incident.node not in away),
-        watches=tuple(watch for watch in taken.watches if watch.node not in away),
+        incidents=_by_own_name(taken.incidents, own, away),
+        watches=_by_own_name(taken.watches, own, away),
     )
-    return own, strangers
+    return kept, strangers
+
+
+def _by_own_name(
+    taken: Iterable[R], own: Mapping[str, str], away: Collection[str]
+) -> tuple[R, ...]:
+    """Return records of the cluster's nodes by their own names; several names may be one node's."""
+    named = (
+        dataclasses.replace(record, node=own.get(record.node, record.node))
+        for record in taken
+        if record.node not in away
+    )
+    return tuple(dict.fromkeys(named))
 
 
 def _is_long(watch: Watch) -> bool:

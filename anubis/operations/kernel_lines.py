@@ -8,7 +8,7 @@ raised. A link that goes down while a node starts is no sign.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anubis.config import configs
 from anubis.core.diagnose.error_classes import ErrorClasses, Recognised
@@ -17,7 +17,7 @@ from anubis.core.errors import AnubisError
 from anubis.core.history.events import IncidentReported, KeptEvent, SuspicionRaised
 from anubis.core.text import escape_line
 from anubis.operations.caller import NO_CALLER, Caller
-from anubis.operations.clusters import find, now_in
+from anubis.operations.clusters import find, find_own_names, now_in, strangers_among
 from anubis.operations.tell import Receipt, Telling, tell_all
 from anubis.readers.jobs.kernel_logs import recognise
 from anubis.store.history import ClusterHistory
@@ -78,6 +78,9 @@ def take_lines(report: LineReport, caller: Caller = NO_CALLER) -> TakenLines:
     classes, now = configs.error_classes(), now_in(report.cluster, caller)
     with caller.history() as history, history.together():
         part, _ = find(history, report.cluster, caller, (report.node,))
+        strangers = strangers_among(part, (report.node,), report.cluster)
+        own = find_own_names(part, strangers, report.cluster, caller)
+        report = replace(report, node=own.get(report.node, report.node))
         suspected = _suspected(part, report.node, now)
         tellings = [
             Telling(event=event, id=id, at=at, cluster=report.cluster)

@@ -1,9 +1,11 @@
-"""Node lists as operators write them: `node[001-016]`, `a[1-2]n[01-04]`, comma lists, `@file`."""
+"""Node lists as operators write them: `node[001-016]`, `a[1-2]n[01-04]`, comma lists, `@file`; and
+the same host by the names that other programs have for it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 from pathlib import Path
@@ -50,6 +52,40 @@ def labels(lists: Mapping[str, str]) -> dict[str, str]:
 def is_name(text: str) -> bool:
     """True if the text is a node name; a leading dash would make it an option to ssh and others."""
     return bool(_NAME.fullmatch(text)) and not text.startswith("-")
+
+
+def drop_port(name: str) -> str:
+    host, colon, port = name.rpartition(":")
+    return host.strip("[]") if colon and port.isdecimal() else name
+
+
+class HostNames:
+    """Names of hosts, to find the one that another program means: it may write a port behind it, a
+    domain or none, and capital letters. Two domains are two hosts."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = set(names)
+        self._alike = defaultdict[str, set[str]](set)
+        for name in names:
+            self._alike[_short_name(name)].add(name)
+
+    def find(self, reported: str) -> str | None:
+        """Return the name; None if no host or several may be meant."""
+        host = drop_port(reported)
+        if host in self._names:
+            return host
+        alike = self._alike.get(_short_name(host), ())
+        fitting = [name for name in alike if _is_same(name.casefold(), host.casefold())]
+        return fitting[0] if len(fitting) == 1 else None
+
+
+def _short_name(name: str) -> str:
+    short = name.partition(".")[0].casefold()
+    return name.casefold() if short.isdecimal() else short  # of an address
+
+
+def _is_same(name: str, reported: str) -> bool:
+    return name == reported or "." not in name or "." not in reported
 
 
 def read(argument: str, folder: Path = HERE) -> list[str]:

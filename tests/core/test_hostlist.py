@@ -91,3 +91,22 @@ def test_too_many_names_are_refused_before_they_are_written_out():
     finally:
         tracemalloc.stop()
     assert peak_bytes < 1 << 20
+
+
+label = st.sampled_from(["n1", "n2", "gpu-1", "10"])
+domain = st.sampled_from(["", ".a.org", ".b.org"])
+
+
+@given(st.lists(st.tuples(label, domain), min_size=1, unique=True), st.tuples(label, domain))
+def test_a_host_is_found_by_the_names_that_monitors_have_for_it_unless_several_may_be_meant(
+    fleet, meant
+):
+    names, (host, domain) = ["".join(name) for name in fleet], meant
+    same = [h + d for h, d in fleet if h == host and (d == domain or "" in (d, domain))]
+    same = [f"{host}{domain}"] if meant in fleet else same
+    same = [name for name in same if not host.isdecimal() or name == f"{host}{domain}"]
+    found = hostlist.HostNames(names)
+    for reported in (f"{host}{domain}", f"{host}{domain}:9100"):
+        assert found.find(reported) == (same[0] if len(same) == 1 else None)
+    if meant not in fleet:  # otherwise a host may be called in capitals as well
+        assert found.find(f"{host}{domain}".upper()) == found.find(f"{host}{domain}")

@@ -208,6 +208,10 @@ def test_a_driver_is_believed_and_no_name_that_copies_it(line):
                 assert weight(text) == "remark", text
 
 
+def test_lines_reach_their_node_by_its_name_with_a_domain_too(told):
+    assert told(OFF_THE_BUS, node="n1") == told(OFF_THE_BUS, node="N1.example.org")
+
+
 def test_lines_of_an_unknown_node_are_refused_and_leave_no_row(told):
     assert told(OFF_THE_BUS, node="n77", status=400) == []
 

@@ -327,11 +327,11 @@ def test_alerts_on_nodes_of_the_cluster_are_kept_and_others_named(fleet, visitor
         told = {**ALERT, "alerts": alerts}
         return visitor.ask("/v1/alerts", "POST", json=told, token=secret)
 
-    taken = tell("head01", "n3", "n99").json()
+    taken = tell("head01", "n3", "n99", "N4.example.org:9100", "n4:9835").json()
     check_line(taken)
-    assert (taken["nodes"], taken["incidents"], taken["ignored"]) == (1, 1, ["head01", "n99"])
-    (incident,) = visitor.house.history.only().incidents.all()
-    assert incident.node == "n3"
+    assert (taken["nodes"], taken["incidents"], taken["ignored"]) == (2, 2, ["head01", "n99"])
+    incidents = visitor.house.history.only().incidents.all()
+    assert [incident.node for incident in incidents] == ["n3", "n4"]  # n4 by two other names
     before = kept(fleet.history)
     complaint = problem(tell("head01"), 400)
     assert 'node "head01" is not in cluster "fleet", which has n[1-8]' in complaint

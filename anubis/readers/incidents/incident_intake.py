@@ -203,7 +203,7 @@ def _incident_of(
     record: SourceRecord, mapping: IncidentMapping, start: Moment, end: Moment | None
 ) -> _SourceIncident:
     category = mapping.category_of(record.cells) or NOT_SAID
-    return _SourceIncident(record, fill(mapping.node, record.cells), category, start, end)
+    return _SourceIncident(record, mapping.node_of(record.cells), category, start, end)
 
 
 # --- what of it can be taken ---------------------------------------------------------------
@@ -326,7 +326,7 @@ def _quiet_nodes(
     if isinstance(mapping, EventMapping):
         return quiet
     for record in records.rows:
-        node = fill(mapping.node, record.cells)
+        node = mapping.node_of(record.cells)
         if _has_watch_only(record, mapping, clock) and _is_named(node, record, fleet, desk):
             ends = (mapping.since, mapping.until)
             moments = filter(None, (clock.read(fill(end, record.cells)) for end in ends))
@@ -359,7 +359,7 @@ def _watches(
     clusters = defaultdict[str, _Cluster](_Cluster)
     read = cache(clock.read)  # the same few in every record
     for record in records.rows:
-        node = fill(mapping.node, record.cells)
+        node = mapping.node_of(record.cells)
         if node not in seen:
             continue
         added = read(fill(mapping.since, record.cells))

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from anubis.core.amounts import DAY_S, HOUR_S
+from anubis.text import hostlist
 from anubis.text.tables import Cells, columns_in, fill
 
 UNITS_S = {
@@ -165,6 +166,10 @@ class _Columns:
         if isinstance(self.category, str):
             return fill(self.category, cells)
         return next((name for name in self.category if cells.get(name)), "")
+
+    def node_of(self, cells: Cells) -> str:
+        """Return the name of the node; monitors write the port of an exporter behind it."""
+        return hostlist.drop_port(fill(self.node, cells))
 
     def cluster_of(self, cells: Cells) -> str:
         """Return the common begin of the names of a cluster's nodes: the last column in them

@@ -15,6 +15,7 @@ from anubis.core.errors import TelemetryError
 from anubis.core.watch.alignment import SampledSeries
 from anubis.readers.telemetry.fetching import HttpAnswer
 from anubis.text.files import json_value
+from anubis.text.hostlist import HostNames
 
 _VALUES, _END = b',"values":[[', b"]]"
 _MISSHAPEN = (ValueError, TypeError, LookupError, AttributeError)
@@ -148,8 +149,9 @@ def _excerpt(body: bytes) -> str:
 
 def node_series(answer: SampleMatrix, nodes: Sequence[str]) -> tuple[SampledSeries, set[str]]:
     """Return a series for each node, the one with most samples, and the nodes that have several."""
-    row_of = {node: row for row, node in enumerate(nodes)}
-    rows = np.array([_row(name, row_of) for name in answer.names], dtype=np.int64)
+    row_of: dict[str | None, int] = {node: row for row, node in enumerate(nodes)}
+    hosts = HostNames(nodes)
+    rows = np.array([row_of.get(hosts.find(name), -1) for name in answer.names], dtype=np.int64)
     twice: set[str] = set()
     best: dict[int, int] = {}
     for place, row in enumerate(rows.tolist()):
@@ -163,14 +165,3 @@ def node_series(answer: SampleMatrix, nodes: Sequence[str]) -> tuple[SampledSeri
         rows=np.repeat(rows, answer.counts), times=answer.times, values=answer.values
     )
     return series, twice
-
-
-def _row(name: str, row_of: dict[str, int]) -> int:
-    """Return the row of a name, with or without its domain; -1 if no node has it."""
-    host = drop_port(name)
-    return row_of.get(host, row_of.get(host.partition(".")[0], -1))
-
-
-def drop_port(name: str) -> str:
-    host, colon, port = name.rpartition(":")
-    return host.strip("[]") if colon and port.isdecimal() else name

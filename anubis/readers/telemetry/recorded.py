@@ -34,9 +34,9 @@ from anubis.core.watch.alignment import (
 from anubis.core.watch.telemetry import Telemetry
 from anubis.readers.telemetry.agents import agent_rows
 from anubis.readers.telemetry.config import TelemetrySettings
-from anubis.readers.telemetry.prometheus_answers import drop_port
 from anubis.readers.telemetry.pulled import MOST_CELLS, PulledTelemetry, silences
 from anubis.text import files
+from anubis.text.hostlist import drop_port
 from anubis.text.tables import Table, own_column, parse_table
 
 if TYPE_CHECKING:
