@@ -226,13 +226,13 @@ def _drop_strangers(
         )
     kept = dataclasses.replace(
         taken,
-        incidents=_by_own_name(taken.incidents, own, away),
-        watches=_by_own_name(taken.watches, own, away),
+        incidents=_name_as_cluster(taken.incidents, own, away),
+        watches=_name_as_cluster(taken.watches, own, away),
     )
     return kept, strangers
 
 
-def _by_own_name(
+def _name_as_cluster(
     taken: Iterable[R], own: Mapping[str, str], away: Collection[str]
 ) -> tuple[R, ...]:
     """Return records of the cluster's nodes by their own names; several names may be one node's."""
