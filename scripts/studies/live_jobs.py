@@ -191,6 +191,27 @@ def mesh(plan: Plan) -> Step:
     return step
 
 
+def tensor(plan: Plan) -> Step:
+    """Each layer is split among all ranks, as columns and then as rows."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    torch.manual_seed(0)  # all have the same batches
+    split = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    split |= {"2": ColwiseParallel(), "3": RowwiseParallel()}
+    module = parallelize_module(model(), init_device_mesh("cpu", (plan.world,)), split)
+    optimizer = torch.optim.SGD(module.parameters(), 0.001)
+
+    def step(number: int) -> None:
+        train(module, torch.randn(plan.batch, WIDTH), optimizer)
+
+    return step
+
+
 def experts(plan: Plan) -> Step:
     """Tokens go to their experts in each half of the ranks and come back; all ranks then agree."""
     half = plan.world // 2
@@ -257,7 +278,7 @@ def thread(plan: Plan) -> Step:
 
 
 JOBS: dict[str, Callable[[Plan], Step]] = {
-    job.__name__: job for job in (ddp, fsdp, pipeline, mesh, experts, loader, thread)
+    job.__name__: job for job in (ddp, fsdp, pipeline, mesh, tensor, experts, loader, thread)
 }
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import anubis
 from anubis.core.diagnose import hang, slow
-from anubis.core.diagnose.analyst import analyse
+from anubis.core.diagnose.analyst import JobTrouble, analyse
 from anubis.core.diagnose.evidence import (
     Advance,
     Call,
@@ -29,6 +29,7 @@ from anubis.core.diagnose.evidence import (
     LogEvent,
     ProcessState,
     Pulse,
+    Rise,
 )
 from anubis.core.diagnose.facts import FactKind, Whom, reason
 from anubis.core.diagnose.live_progress import (
@@ -218,6 +219,80 @@ def test_a_rank_that_launches_late_repeatedly_computes_slowly(
     evidence = replace(seen(0), steps=steps, collectors=frozenset({Collector.STEPS}))
     facts = reason(evidence, slow.RULES).facts
     assert [fact.whom.rank for fact in facts] == ranks
+
+
+def test_a_late_rank_among_starving_ones_is_named_as_no_culprit_and_the_job_is_not_called_well():
+    """As seen of FSDP at a load of 12: 1.7 times the work of its peers, and all want processors."""
+    states = tuple(ProcessState(rank=rank, pulse=Pulse.ANSWERS, waits=0.5) for rank in range(4))
+    evidence = replace(
+        seen(0),
+        steps=tuple(steps_of(launches((1.0, 1.0, 1.7, 1.0)))),
+        processes=states,
+        collectors=frozenset({Collector.STEPS, Collector.PROCESSES}),
+    )
+    reasoning = reason(evidence, slow.RULES)
+    (fact,) = reasoning.facts
+    assert (fact.kind, fact.whom.rank) == (FactKind.MAY_BE_SLOW, 2)
+    moves = Rise(what="steps", before=1, after=9, since=-9.0, until=0.0, vouches_s=60.0)
+    analysis = analyse(reasoning, replace(evidence, progress=(moves,)))
+    assert (analysis.trouble, analysis.culprits) == (JobTrouble.UNKNOWN, ())
+
+
+@pytest.mark.parametrize("late", range(4))
+def test_a_late_rank_of_a_mesh_is_found_by_all_of_its_groups(late: int):
+    """Sums in rows, then in columns: each rank meets only two others."""
+    own_s = [0.1] * 4
+    own_s[late] = 0.4
+    calls, free = [], [1000.0] * 4
+    for sequence in range(60):
+        for group in ((0, 1), (2, 3)), ((0, 2), (1, 3)):
+            is_first = group == ((0, 1), (2, 3))
+            launched = [free[rank] + own_s[rank] * is_first for rank in range(4)]
+            calls += [
+                Call(
+                    rank=rank,
+                    communicator=f"{ranks}",
+                    sequence=sequence,
+                    operation="all_reduce",
+                    state=CallState.FINISHED,
+                    launched=launched[rank],
+                )
+                for ranks in group
+                for rank in ranks
+            ]
+            for ranks in group:
+                for rank in ranks:
+                    free[rank] = max(launched[peer] for peer in ranks)
+    evidence = replace(
+        seen(0), steps=tuple(steps_of(calls)), collectors=frozenset({Collector.STEPS})
+    )
+    (fact,) = reason(evidence, slow.RULES).facts
+    assert (fact.kind, fact.whom.rank) == (FactKind.SLOW_COMPUTE, late)
+    messages = [replace(call, point_to_point=True, sequence=999) for call in calls[:4]]
+    assert all(step.own_s is None for step in steps_of([*calls, *messages]))
+
+
+@pytest.mark.parametrize(
+    ("at_work", "late"),
+    [((8, 4, 3, 20), [3]), ((6, 6, 7, 18), [3]), ((17, 16, 12, 18), []), ((20, 3, 18, 2), [])],
+)
+def test_a_stage_that_works_while_the_others_wait_may_be_slow(
+    at_work: tuple[int, ...], late: list[int]
+):
+    """The first two as seen of pipelines with a slow stage, at a load of 18: looks of 20."""
+    states = tuple(
+        ProcessState(rank=rank, pulse=Pulse.ANSWERS, times_seen=20, times_at_work=count)
+        for rank, count in enumerate(at_work)
+    )
+    collectors = frozenset({Collector.PROCESSES})
+    evidence = replace(seen(0), processes=states, collectors=collectors)
+    facts = reason(evidence, slow.RULES).facts
+    assert [(fact.kind, fact.whom.rank) for fact in facts] == [
+        (FactKind.MAY_BE_SLOW, rank) for rank in late
+    ]
+    steps = tuple(steps_of(launches((1.0, 1.0, 1.0, 1.0))))  # they show more
+    collectors |= {Collector.STEPS}
+    assert not reason(replace(evidence, steps=steps, collectors=collectors), slow.RULES).facts
 
 
 def test_a_job_that_became_slower_as_a_whole_is_slow_by_its_own_pace():

@@ -68,7 +68,7 @@ HANGS = {
 LASTING = {
     *(FactKind.CRITICAL_ERROR, FactKind.UNREACHABLE, FactKind.SLOW_COMPUTE, FactKind.SLOW_NETWORK),
     *(FactKind.UNLIKE_PEERS, FactKind.OUTLIER, FactKind.SETTINGS_DIFFER, FactKind.NETWORK_FAULT),
-    *(FactKind.BAD_LOSS, FactKind.SLOWED),
+    *(FactKind.BAD_LOSS, FactKind.SLOWED, FactKind.MAY_BE_SLOW),
 }  # facts that remain true of a job that moves
 HARMLESS = {FactKind.SETTINGS_DIFFER}  # no trouble, unless it names a node
 
@@ -111,7 +111,7 @@ def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
     likely = JobTrouble.NOTHING if is_well else JobTrouble.UNKNOWN
     if any(fact.kind is FactKind.SLOWED for fact in current):
         likely = JobTrouble.SLOW
-    kinds = (FactKind.STANDSTILL, FactKind.MISSING, FactKind.SLOWED)
+    kinds = (FactKind.STANDSTILL, FactKind.MISSING, FactKind.SLOWED, FactKind.MAY_BE_SLOW)
     return Analysis(
         trouble=_trouble(likely, current, evidence),
         decisive=tuple(fact for fact in current if fact.kind in kinds),

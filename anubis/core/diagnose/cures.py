@@ -99,6 +99,7 @@ def _levels() -> dict[str, int]:
         FactKind.NETWORK_FAULT: 3,
         FactKind.STANDSTILL: 1,
         FactKind.SLOWED: 0,
+        FactKind.MAY_BE_SLOW: 0,
         FactKind.SAME_ERROR: 4,
         FactKind.MISMATCH: 4,
         FactKind.BAD_LOSS: 4,

@@ -37,6 +37,7 @@ CAUSES = (
     FactKind.MISSING,
     FactKind.STANDSTILL,
     FactKind.SLOWED,
+    FactKind.MAY_BE_SLOW,
     FactKind.MISMATCH,
     FactKind.SAME_ERROR,
     FactKind.BAD_LOSS,

@@ -150,6 +150,8 @@ class ProcessState:
     pulse: Pulse
     at: float | None = None
     waits: float | None = None  # share of the time in which it was ready and got no processor
+    times_seen: int = 0  # that showed where its main thread was
+    times_at_work: int = 0  # those in which it waited for no other rank
     rests_s: float | None = None  # for so long its main thread and its children hardly ran
     sleeps: int | None = None  # how often its main thread has gone to sleep so far
     moved_bytes: int | None = None  # that it has read and written so far

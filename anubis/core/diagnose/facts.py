@@ -35,6 +35,7 @@ class FactKind(StrEnum):
     MISSING = "missing"  # others wait for it, and it left no record: no proof of a fault
     SILENT = "silent"  # others name it, and it logs nothing: a dead node does not log
     SLOW_COMPUTE = "slow-compute"
+    MAY_BE_SLOW = "may-be-slow"  # others wait for it, which is no proof
     SLOW_NETWORK = "slow-network"
     UNLIKE_PEERS = "unlike-peers"  # Minder's rule, by telemetry
     OUTLIER = "outlier"  # Aegis' rule, by telemetry

@@ -13,9 +13,12 @@ clock.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import itemgetter
 from statistics import fmean
 
 from anubis.core.diagnose.evidence import (
@@ -69,7 +72,6 @@ MOST_FRESH_S = 9.0  # the same at most
 PARTS = 6  # of the recent collectives, each counted as one step
 FEWEST_IN_PART = 2  # collectives: the waits of one are chance
 ENOUGH = 8 * PARTS  # collectives that show it
-RECENT = 600  # collectives
 RECENT_S = 20.0  # of which older ones count only if there are too few: a rank may have become slow
 PACE_PARTS = 20  # of all recorded collectives, whose paces are compared
 EARLY_PARTS = 8  # of them at least, the first, that show how fast the job was
@@ -124,6 +126,10 @@ class TurnCounter:
     _sleeps: dict[int, int] = field(default_factory=dict)
     _have_communicated: bool = False  # some rank was seen to leave a call of communication
     _changed_at: float | None = None  # the last look at which any rank was at another place
+    times_seen: Counter[int] = field(default_factory=Counter)  # that showed where each rank was
+    times_at_work: Counter[int] = field(
+        default_factory=Counter
+    )  # those in which it waited for no other
 
     def same_s(self, at: float) -> float:
         """Seconds for which all programs have been at the same places, some of them in a call of
@@ -137,6 +143,8 @@ class TurnCounter:
         for stack in evidence.stacks:
             if stack.thread:
                 continue
+            self.times_seen[stack.rank] += 1
+            self.times_at_work[stack.rank] += not is_waiting(stack.frames)
             before = self._places.get(stack.rank)
             if before not in (None, stack.frames):
                 self._count(stack.rank, evidence.at)
@@ -251,6 +259,14 @@ class Standstill:
 
     def _unstored_s(self, at: float) -> float:
         return at - max(self._stored_at.values(), default=-math.inf)
+
+    @property
+    def times_seen(self) -> Mapping[int, int]:
+        return self._turns.times_seen
+
+    @property
+    def times_at_work(self) -> Mapping[int, int]:
+        return self._turns.times_at_work
 
     @property
     def rest_s(self) -> float:
@@ -401,45 +417,78 @@ def _longest_pause(calls: Iterable[Call]) -> float:
 
 
 def steps_of(calls: Iterable[Call]) -> Iterator[StepTime]:
-    """Steps of each rank, as equal parts of the busiest communicator's recent collectives. A
-    collective lasts until its last rank has launched it. The time from then until a rank launches
-    the next one is its own time; after that it waits."""
-    launches = _launches(calls)
-    if not launches:
-        return
-    ranks = frozenset().union(*launches.values())
-    entire = [number for number in sorted(launches) if launches[number].keys() == ranks]
-    pairs = [pair for pair in pairwise(_recent(entire, launches)) if pair[1] == pair[0] + 1]
-    length = len(pairs) // PARTS
-    if len(ranks) < 2 or length < FEWEST_IN_PART:
-        return
-    for part in range(PARTS):
-        own, waits = _part(launches, pairs[part * length : (part + 1) * length])
-        mean = fmean(waits.values())
-        for rank in sorted(ranks):
+    """Steps of each rank, as equal parts of the time of the recent collectives. A collective lasts
+    until the last rank of its group has launched it. A rank waits from its own launch until then,
+    in whichever group; the rest of the time is its own. Waits for messages have no such end: who
+    sends some has no known time of its own."""
+    calls = list(calls)
+    waits = _waits(calls)
+    marks = _marks(waits) if len(waits) > 1 else []
+    senders = {call.rank for call in calls if call.point_to_point}
+    for part, (begin, end) in enumerate(pairwise(marks)):
+        waited = {rank: _time_within(of_rank, begin, end) for rank, of_rank in waits.items()}
+        mean = fmean(waited.values())
+        for rank in sorted(waits):
             yield StepTime(
                 rank=rank,
                 step=part,
-                duration_s=own[rank] + waits[rank],
-                own_s=own[rank],
-                collective_s=waits[rank],
+                duration_s=end - begin,
+                own_s=None if rank in senders else end - begin - waited[rank],
+                collective_s=waited[rank],
                 group_s=mean,
             )
 
 
-def _recent(numbers: Sequence[int], launches: Mapping[int, Mapping[int, float]]) -> list[int]:
-    """Numbers of the last collectives, which show how long steps take now."""
-    few = numbers[-RECENT:]
-    end = max(launches[few[-1]].values()) if few else 0.0
-    late = [number for number in few if max(launches[number].values()) >= end - RECENT_S]
-    return late if len(late) > ENOUGH else list(few[-ENOUGH - 1 :])
+_Span = tuple[float, float]  # begin and end
+
+
+def _waits(calls: Iterable[Call]) -> dict[int, list[_Span]]:
+    """Waits of each rank in collectives that all of their group launched, by time and without
+    overlaps."""
+    waits: dict[int, list[_Span]] = {}
+    for of_group in _launches(calls).values():
+        group = frozenset[int]().union(*of_group.values())
+        for launches in of_group.values():
+            if launches.keys() == group and len(group) > 1:
+                end = max(launches.values())
+                for rank, launched in launches.items():
+                    waits.setdefault(rank, []).append((launched, end))
+    return {rank: list(_apart(sorted(of_rank))) for rank, of_rank in waits.items()}
+
+
+def _apart(waits: Iterable[_Span]) -> Iterator[_Span]:
+    """Leave out what an earlier wait includes: some collectives are launched before others end."""
+    until = -math.inf
+    for begin, end in waits:
+        yield max(begin, until), max(end, until)
+        until = max(end, until)
+
+
+def _marks(waits: Mapping[int, Sequence[_Span]]) -> list[float]:
+    """Ends of collectives that divide the recent time, which all ranks recorded, into equal parts;
+    none if a rank has too few in them. Older ones count only if there are too few late ones."""
+    since = max(of_rank[0][1] for of_rank in waits.values())
+    until = min(of_rank[-1][1] for of_rank in waits.values())
+    enough = min(of_rank[-min(ENOUGH + 1, len(of_rank))][1] for of_rank in waits.values())
+    since = max(since, min(enough, until - RECENT_S))
+    ends = [[end for _, end in of_rank if since <= end <= until] for of_rank in waits.values()]
+    fewest = min(ends, key=len)
+    length = (len(fewest) - 1) // PARTS
+    return fewest[::length][: PARTS + 1] if length >= FEWEST_IN_PART else []
+
+
+def _time_within(waits: Sequence[_Span], begin: float, end: float) -> float:
+    first = bisect_right(waits, begin, key=itemgetter(1))
+    last = bisect_left(waits, end, key=itemgetter(0))
+    return sum(min(until, end) - max(since, begin) for since, until in waits[first:last])
 
 
 def pace_of(calls: Iterable[Call]) -> JobPace | None:
     """Pace of a job earlier and lately, in equal parts of its recorded collectives, divided where
     they differ most. Pauses such as checkpoints fall into few parts: earlier is what most parts
     kept, lately what all later ones took at least."""
-    launches = _launches(calls)
+    groups = _launches(calls).values()
+    launches = max(groups, key=lambda group: sum(map(len, group.values())), default={})
     ends = [max(launches[number].values()) for number in sorted(launches)][WARM_UP:]
     length = (len(ends) - 1) // PACE_PARTS
     if length < FEWEST_IN_PART:
@@ -457,29 +506,14 @@ def pace_of(calls: Iterable[Call]) -> JobPace | None:
     return max(paces, key=lambda pace: pace.lately_s / max(pace.earlier_s, SHORTEST_S))
 
 
-def _launches(calls: Iterable[Call]) -> dict[int, dict[int, float]]:
-    """Launch times of the busiest communicator: number of the collective → rank → time."""
+def _launches(calls: Iterable[Call]) -> dict[str, dict[int, dict[int, float]]]:
+    """Launch times: communicator → number of the collective → rank → time."""
     grouped: dict[str, dict[int, dict[int, float]]] = {}
-    counts: dict[str, int] = {}
     for call in calls:
         if not call.point_to_point and call.launched is not None:
-            counts[call.communicator] = counts.get(call.communicator, 0) + 1
             of_call = grouped.setdefault(call.communicator, {}).setdefault(call.sequence, {})
             of_call[call.rank] = call.launched
-    return grouped[max(counts, key=lambda name: (counts[name], name))] if counts else {}
-
-
-def _part(
-    launches: Mapping[int, Mapping[int, float]], pairs: Sequence[tuple[int, int]]
-) -> tuple[dict[int, float], dict[int, float]]:
-    own: dict[int, float] = {}
-    waits: dict[int, float] = {}
-    for before, after in pairs:
-        begin, end = max(launches[before].values()), max(launches[after].values())
-        for rank, launched in launches[after].items():
-            own[rank] = own.get(rank, 0.0) + max(0.0, launched - begin)
-            waits[rank] = waits.get(rank, 0.0) + end - launched
-    return own, waits
+    return grouped
 
 
 # --- proof that a job moves --------------------------------------------------------------------

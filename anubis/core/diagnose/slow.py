@@ -1,5 +1,6 @@
 """Finds ranks of a slow job that compute slowly, by the times of steps (Aegis' phase 2), ranks
-whose program waits for a processor, and jobs that became slower than they were.
+whose program waits for a processor, jobs that became slower than they were, and ranks that others
+wait for without proof that they are slow.
 
 Collectives end on all ranks at once, so the last rank to launch waits least: a rank whose time in
 the collectives of its group stays below `ALPHA` of the group's mean holds the group up. That alone
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 
@@ -32,8 +33,12 @@ FEWEST_STEPS = 3  # the fewest with a median that one odd step cannot move
 WANTS_NONE_S = 15.0  # a program that has rested for so long
 WAITS = 0.25  # share of the time that a program waits for a processor more than its peers
 WAITS_TIMES = 2.0  # and so many times as long as its peers
+FEWEST_LOOKS = 8  # at a program, that show for how much of the time it works
+NEARLY_ALWAYS = 0.8  # share of them in which it waits for no other rank
+MORE_WORK = 0.4  # share of them, by which it works more than its peers
 LEAST_EFFECT = 0.05  # of the step: the least excess of a rank's own time over its peers'
 ALPHA_CONFIDENCE = 0.85  # two independent signs agree: it is waited for, and works longer
+LIKELY_CONFIDENCE = 0.5  # it is waited for: it may be slow, starved, or have more to do
 WAITS_CONFIDENCE = 0.8  # the processor may be taken by another job, not by a fault here
 STARVED_RATIO = 2.0  # the same where all programs wait for processors
 MOST_WAITED = 0.9  # share of the time: threads that wait side by side count more than once
@@ -122,17 +127,20 @@ def _median_without(ordered: Sequence[float], left_out: float) -> float | None:
 
 
 def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
-    """Yield ranks that compute slowly, if they are a minority."""
+    """Yield ranks that compute slowly, if they are a minority. Ranks that others wait for without
+    such proof may be slow: a job that has some is not called well."""
     evidence = hearing.evidence
     waits = {state.rank: state.waits or 0.0 for state in evidence.processes}
     usual = median(waits.values()) if waits else 0.0
-    ratio = STARVED_RATIO if _all_starve(evidence) else OWN_RATIO
+    all_starve = _all_starve(evidence)
+    ratio = STARVED_RATIO if all_starve else OWN_RATIO
     measured = paces(evidence.steps)
     peers = _Peers.grouped(measured, evidence)
     stages = evidence.ranks.stages
     excesses = {rank: _excesses(pace, stages.get(rank), peers) for rank, pace in measured.items()}
     noise = _noise(excesses.values())
-    facts = []
+    proven: list[JobFact] = []
+    likely: list[JobFact] = []
     for rank, pace in measured.items():
         if pace.own_s is None or pace.share is None or pace.share >= ALPHA:
             continue
@@ -142,22 +150,33 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
             continue
         waited_s = max(0.0, waits.get(rank, 0.0) - usual) * pace.duration_s
         is_much = pace.own_s - typical > LEAST_EFFECT * pace.duration_s
+        if not is_much or pace.own_s < OWN_RATIO * typical:
+            continue
         is_slow = pace.own_s - waited_s >= ratio * typical
-        if is_much and is_slow and _lasts(excesses[rank], noise):
-            fact = JobFact(
-                kind=FactKind.SLOW_COMPUTE,
-                whom=rank_subject(evidence, pace.rank),
-                evidence=(
-                    f"rank {pace.rank} works {pace.own_s:.3g} s of a step, its"
-                    f" {len(times) - 1} peers {typical:.3g} s, and waits {pace.share:.2f} times as"
-                    f" long as its group (median of {pace.steps} steps)"
-                ),
-                confidence=ALPHA_CONFIDENCE,
-                code="alpha",
-            )
-            facts.append(fact)
-    if 2 * len(facts) < max(len(measured), 3):  # half of the ranks have more to do
-        yield from facts
+        fact = JobFact(
+            kind=FactKind.SLOW_COMPUTE,
+            whom=rank_subject(evidence, pace.rank),
+            evidence=(
+                f"rank {pace.rank} works {pace.own_s:.3g} s of a step, its"
+                f" {len(times) - 1} peers {typical:.3g} s, and waits {pace.share:.2f} times as"
+                f" long as its group (median of {pace.steps} steps)"
+            ),
+            confidence=ALPHA_CONFIDENCE,
+            code="alpha",
+        )
+        (proven if is_slow and _lasts(excesses[rank], noise) else likely).append(fact)
+    if 2 * len(proven) >= max(len(measured), 3):  # half of the ranks have more to do
+        proven, likely = [], proven + likely
+    yield from proven
+    doubt = f"; all programs wait for processors {usual:.0%} of the time" if all_starve else ""
+    for fact in likely:
+        yield replace(
+            fact,
+            kind=FactKind.MAY_BE_SLOW,
+            evidence=fact.evidence + doubt,
+            confidence=LIKELY_CONFIDENCE,
+            code="waited-for",
+        )
 
 
 def _excesses(pace: StepPace, stage: int | None, peers: _Peers) -> list[float]:
@@ -225,6 +244,40 @@ def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
             )
 
 
+def _waited_for(hearing: Hearing) -> Iterator[JobFact]:
+    """Yield ranks whose work is not recorded, as in a pipeline, that are nearly always at work
+    while the others mostly wait: they may be slow, or have more to do."""
+    evidence = hearing.evidence
+    measured = {rank for rank, pace in paces(evidence.steps).items() if pace.own_s is not None}
+    seen = {s.rank: s for s in evidence.processes if s.times_seen and s.rank not in measured}
+    if evidence.stall or len(seen) < 2:
+        return
+    shares = {rank: state.times_at_work / state.times_seen for rank, state in seen.items()}
+    stages = evidence.ranks.stages
+    facts = []
+    for rank, state in seen.items():
+        rest = [peer for peer in seen if peer != rank]
+        peers = [peer for peer in rest if stages.get(peer) == stages.get(rank)] or rest
+        typical = median(shares[peer] for peer in peers)
+        by_chance = math.sqrt(typical * (1 - typical) / state.times_seen)
+        is_more = shares[rank] - typical >= max(NOISE * by_chance, MORE_WORK)
+        if state.times_seen >= FEWEST_LOOKS and shares[rank] >= NEARLY_ALWAYS and is_more:
+            fact = JobFact(
+                kind=FactKind.MAY_BE_SLOW,
+                whom=rank_subject(evidence, rank),
+                evidence=(
+                    f"rank {rank} was at work in {state.times_at_work} of"
+                    f" {state.times_seen} looks, its {len(peers)} peers in"
+                    f" {typical:.0%} of theirs: they wait for it, as it is slow or has more to do"
+                ),
+                confidence=LIKELY_CONFIDENCE,
+                code="waited-for",
+            )
+            facts.append(fact)
+    if 2 * len(facts) < max(len(seen), 3):
+        yield from facts
+
+
 def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
     """A job that became slower against its own pace, by more than its programs wait for processors:
     that time is taken by other work on its machines."""
@@ -253,7 +306,7 @@ RULES = (
     InferenceRule(
         name="ranks that compute slowly",
         needs=frozenset({Collector.STEPS}),
-        gives=frozenset({FactKind.SLOW_COMPUTE}),
+        gives=frozenset({FactKind.SLOW_COMPUTE, FactKind.MAY_BE_SLOW}),
         infer=_slow_compute,
     ),
     InferenceRule(
@@ -261,6 +314,12 @@ RULES = (
         needs=frozenset({Collector.PROCESSES}),
         gives=frozenset({FactKind.SLOW_COMPUTE}),
         infer=_kept_waiting,
+    ),
+    InferenceRule(
+        name="ranks that others wait for",
+        needs=frozenset({Collector.PROCESSES}),
+        gives=frozenset({FactKind.MAY_BE_SLOW}),
+        infer=_waited_for,
     ),
     InferenceRule(
         name="a job slower than it was",

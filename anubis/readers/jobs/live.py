@@ -177,6 +177,12 @@ class LiveLook:
     ended: Mapping[int, float] = field(default_factory=dict)  # when ranks were seen to end
     connections: tuple[Connection, ...] = ()
     waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
+    times_seen: Mapping[int, int] = field(
+        default_factory=dict
+    )  # ranks, and how many showed its place
+    times_at_work: Mapping[int, int] = field(
+        default_factory=dict
+    )  # those in which it waited for no other
     rests: Mapping[int, float] = field(default_factory=dict)  # ranks, and for how long
     sleeps: Mapping[int, int] = field(default_factory=dict)  # ranks, and how often they slept
     moved_bytes: Mapping[int, int] = field(default_factory=dict)  # of ranks, read and written
@@ -256,6 +262,8 @@ def watch_ranks(
                 rest_s=standstill.rest_s,
                 storing=standstill.storing,
                 alone=standstill.alone,
+                times_seen=dict(standstill.times_seen),
+                times_at_work=dict(standstill.times_at_work),
                 hangs=hangs,
                 counts=standstill.counts,
                 fresh_s=standstill.fresh_s,
@@ -498,6 +506,8 @@ def _states(look: LiveLook) -> Iterator[ProcessState]:
             pulse=answer.pulse,
             at=look.ended.get(rank) if answer.pulse is Pulse.GONE else look.at,
             waits=look.waits.get(rank),
+            times_seen=look.times_seen.get(rank, 0),
+            times_at_work=look.times_at_work.get(rank, 0),
             rests_s=look.rests.get(rank),
             sleeps=look.sleeps.get(rank),
             moved_bytes=look.moved_bytes.get(rank),
