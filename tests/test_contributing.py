@@ -47,7 +47,7 @@ def test_every_path_it_names_is_there():
         ("CLUSTERS", "anubis/config/configs.py"),
         ("class Draft", "anubis/readers/topology/draft.py"),
         ("class Survey", "anubis/readers/topology/draft.py"),
-        ("class Policy", "anubis/core/records.py"),
+        ("class PolicyKeys", "anubis/core/records.py"),
         ("class Collector", "anubis/core/diagnose/evidence.py"),
         ("class JobEvidence", "anubis/core/diagnose/evidence.py"),
         ("TRACE", "anubis/readers/jobs/xpu_timer.py"),

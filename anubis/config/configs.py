@@ -22,10 +22,9 @@ from anubis.core.records import (
     ClusterIdentity,
     Expectation,
     Limit,
-    MetricAlpha,
     Policy,
+    PolicyKeys,
     Remedy,
-    SelectionPolicy,
     Suite,
     SuiteEntry,
     check_variables,
@@ -341,22 +340,13 @@ class _ExpectationsFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PolicyFile:
+class _PolicyFile(PolicyKeys):
     """The policy as grouped in the file; core keeps it flat."""
 
     summary: str = ""
     """How strict it is, in one line."""
-    alpha: float = Policy.alpha
-    alphas: tuple[MetricAlpha, ...] = Policy.alphas
     distance: _Distance = _Distance()
     """How two samples are compared."""
-    calibrated: bool = Policy.calibrated
-    own_alpha: bool = Policy.own_alpha
-    false_alarm_rate: float = Policy.false_alarm_rate
-    confirm: bool = Policy.confirm
-    min_units: int = Policy.min_units
-    retries: int = Policy.retries
-    stop_early: bool = Policy.stop_early
     limits: tuple[str, ...] = ("node_health", "dcgm_diag", "answers", "under_load", "sdc_screen")
     """Tables of limits, by their names under configs/policies/limits/. They apply whatever the
     fleet shows."""
@@ -367,8 +357,6 @@ class _PolicyFile:
     configs/policies/expectations/. Any other setting is to be that of most nodes of its sku."""
     remedies: tuple[str, ...] = ("default",)
     """Tables of what to do about a verdict, by their names under configs/policies/remedies/."""
-    selection: SelectionPolicy = Policy.selection
-    """When a test is worth its time: `anubis gate` and `anubis sweep`."""
 
     def __post_init__(self) -> None:
         self.record((), (), ())
@@ -379,17 +367,12 @@ class _PolicyFile:
         expectations: tuple[Expectation, ...],
         remedies: tuple[Remedy, ...],
     ) -> Policy:
-        ungrouped = {
-            setting.name: getattr(self, setting.name)
-            for setting in fields(Policy)
-            if setting.name not in ("tail", "limits", "expectations", "remedies")
-        }
         return Policy(
             tail=self.distance.tail,
             limits=limits,
             expectations=expectations,
             remedies=remedies,
-            **ungrouped,
+            **{key.name: getattr(self, key.name) for key in fields(PolicyKeys)},
         )
 
 

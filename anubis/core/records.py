@@ -1122,18 +1122,14 @@ class Remedy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
-    """The rules for judging and for campaigns; read from configs/policies/."""
+class PolicyKeys:
+    """The keys that a policy and its file have in common."""
 
     alpha: float = 0.95
     """A sample is defective when its similarity to the fleet's reference is not above it. For a
     single number, 0.95 means 5 % worse."""
     alphas: tuple[MetricAlpha, ...] = ()
     """Metrics with an alpha of their own. Of several that fit a metric the last counts."""
-    tail: float = 0.05
-    """The lightest slow tail that counts in full, as a share of the samples. A lighter one counts
-    in proportion. It applies to runs whose slow steps are not counted (single values, fewer than 8
-    steps, `calibrated: false`). 0 is the formula of the ANUBIS paper."""
     calibrated: bool = True
     """Whether a run is judged by its mean, its typical step and the number of its slow steps, each
     with a limit as strict as the metric allows. If false, by alpha, as in the paper."""
@@ -1154,16 +1150,12 @@ class Policy:
     stop_early: bool = False
     """Whether a node that micro-benchmarks find defective is spared the end-to-end ones. That saves
     their time, but whether they would have found the defect is then never learned."""
-    limits: tuple[Limit, ...] = ()
-    expectations: tuple[Expectation, ...] = ()
-    remedies: tuple[Remedy, ...] = ()
     selection: SelectionPolicy = SelectionPolicy()
+    """When a test is worth its time: `anubis gate` and `anubis sweep`."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha is {self.alpha:g}, expected a similarity between 0 and 1")
-        if not 0 <= self.tail <= 1:
-            raise ValueError(f"distance.tail is {self.tail:g}, expected a share from 0 to 1")
         if not 0 < self.false_alarm_rate < 0.5:
             raise ValueError(
                 f"false_alarm_rate is {self.false_alarm_rate:g}, expected a share like 0.0001"
@@ -1172,6 +1164,24 @@ class Policy:
             raise ValueError(f"min_units is {self.min_units}: fewer than 3 cannot outvote one")
         if self.retries < 0:
             raise ValueError(f"retries is {self.retries}, expected 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy(PolicyKeys):
+    """The rules for judging and for campaigns; read from configs/policies/."""
+
+    tail: float = 0.05
+    """The lightest slow tail that counts in full, as a share of the samples. A lighter one counts
+    in proportion. It applies to runs whose slow steps are not counted (single values, fewer than 8
+    steps, `calibrated: false`). 0 is the formula of the ANUBIS paper."""
+    limits: tuple[Limit, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.tail <= 1:
+            raise ValueError(f"distance.tail is {self.tail:g}, expected a share from 0 to 1")
 
     def alpha_of(self, benchmark: str, metric: str) -> float:
         """The alpha of one metric."""
