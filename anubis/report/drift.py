@@ -59,7 +59,7 @@ def called(drift: Drift) -> str:
 
 
 def drawing(drift: Drift, begin: float, end: float) -> str:
-    """Draw the middle unit and the furthest twentieth of each test along the time, below the line
+    """Draw the median and the 95th percentile of each test over time, below the line
     of the limit."""
     shares = ", ".join(
         f"{percent(point.middle)} and {percent(point.far)}" for point in drift.points

@@ -63,7 +63,7 @@ def test_the_page_of_drifts_shows_used_shares_of_limits_and_marks_those_beyond()
     assert "gemm tflops" in page
     assert '<td data-label="change" class="n">+50%</td>' in page
     assert '<td data-label="last test" class="n">75%</td>' in page
-    assert '<td data-label="furthest twentieth" class="n bad">150%</td>' in page
+    assert '<td data-label="95th percentile" class="n bad">150%</td>' in page
     assert "<b>" not in page
     assert change(Drift(benchmark="b", metric="m", points=points[:1])) == "-"
     assert "begin with <code>anubis accept</code>" in drift_page([], NOW)

@@ -172,7 +172,7 @@ def test_the_page_over_time_states_known_and_missing_figures():
     page = health_page([quiet], NOW)
     assert "No incident is known." in page
     assert "No node was tested in the last 3 days." in page
-    assert "What tests had shown" not in page  # with nothing below it
+    assert "Nodes by the results of their tests" not in page  # with nothing below it
     assert "<b>" not in page
     assert "begin with <code>anubis accept</code>" in health_page([], NOW)
     row = IncidentCategory(category="gpu", incidents=3, nodes=2, middle_h=60.0, lost_h=1234.4)
@@ -189,7 +189,7 @@ def test_the_page_over_time_states_known_and_missing_figures():
     ]
     tested = replace(told, days=days, now={Judgement.HEALTHY: 5, Judgement.UNKNOWN: 4})
     page = health_page([tested, tested], NOW)
-    assert "What tests had shown" in page
+    assert "Nodes by the results of their tests" in page
     assert "<b>10</b> of 18 nodes healthy now" in page
     assert "<b>6</b> incidents took 2,469 node-hours" in page
     sentences = course(tested)

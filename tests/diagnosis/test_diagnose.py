@@ -106,7 +106,7 @@ def test_the_page_shows_waits_between_ranks_and_escapes_their_words(dumps: Path,
     view = anubis.diagnose_job(request(dumps), caller)
     hostile = replace(view.diagnosis, job="<script>alert(1)</script>")
     page = diagnosis_page(replace(view, diagnosis=hostile))
-    assert "Who waits for whom" in page
+    assert "Ranks that wait" in page
     assert 'class="absent"' in page
     assert "<script>alert" not in page
 

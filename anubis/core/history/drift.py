@@ -12,14 +12,14 @@ import numpy as np
 
 from anubis.core.records import Samples
 
-FAR = 0.95  # the quantile that stands for the units furthest off
+FAR = 0.95  # the quantile of the units that are furthest off
 NOTHING = 0.005  # a share of a limit that is not shown
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LimitShares:
-    """What share of its limit each unit of a metric used in one test: 0 is as its criterion, 1 at
-    the limit, and more is beyond it."""
+    """The share of its limit that each unit of a metric used in one test: 0 is equal to its
+    criterion, 1 is at the limit, and more is beyond it."""
 
     at: float
     benchmark: str
@@ -51,7 +51,7 @@ class Drift:
 
     @property
     def change(self) -> float | None:
-        """The share of the last test less the middle one of those before; None: there was no other
+        """The share of the last test less the median of those before; None: there was no other
         test."""
         return self._change(attrgetter("middle"))
 
