@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 
 import contract
@@ -43,24 +44,23 @@ TRANSFORMER_TABLE = {
 }
 
 
-def count_weights(network: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())
+@cache
+def built(name: str, size: str = "published") -> torch.nn.Module:
+    with META:
+        return model(name, size).build()
 
 
 def weights_of(name: str, size: str = "published") -> int:
-    with META:
-        return count_weights(model(name, size).build())
+    return sum(parameter.numel() for parameter in built(name, size).parameters())
 
 
 @pytest.mark.parametrize("name", CNN_TABLE)
 def test_a_cnn_has_the_published_weights_and_multiplications(name):
     weights, billions = CNN_TABLE[name]
-    with META:
-        network = model(name, "published").build()
-        picture = torch.empty(1, 3, 224, 224)
-    assert count_weights(network) == weights
+    assert weights_of(name) == weights
+    picture = torch.empty(1, 3, 224, 224, device=META)
     with FlopCounterMode(display=False) as counter:
-        assert network(picture).shape == (1, 1000)
+        assert built(name)(picture).shape == (1, 1000)
     assert counter.get_total_flops() / 2e9 == pytest.approx(billions, abs=0.005)
 
 

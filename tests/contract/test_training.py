@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 import types
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -29,8 +25,6 @@ from kit.training.steps import Times, Training, dissenters, draw_data, fingerpri
 from kit.training.vgg import pool
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from tests.patience import eventually
 
 pytestmark = pytest.mark.long
 
@@ -519,47 +513,3 @@ def test_a_format_of_gpus_is_not_applicable_without_one(benchmark_file, run):
     assert ran.exit_code == 3
     assert ran.document["not_applicable"].startswith("tf32 can be trained on GPUs only")
     assert ran.document["series"] == []
-
-
-# --- killed at any moment ------------------------------------------------------------------
-
-
-def ranks_with(argument: str) -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if argument.encode() in (process / "cmdline").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
-
-
-def trains(rank: int) -> bool:
-    """Check for the thread by which gloo talks to other ranks."""
-    with suppress(OSError):  # a thread ended meanwhile
-        return any(
-            name.read_text() == "gloo_tcp_loop\n"
-            for name in Path(f"/proc/{rank}/task").glob("*/comm")
-        )
-    return False
-
-
-def test_a_killed_program_leaves_no_process_and_no_shared_memory(
-    benchmark_file, tmp_path, shared_memory
-):
-    """Once its ranks train; test_orphaned_ranks.py kills one whose ranks load."""
-    endless = f"--seconds={100_000 + os.getpid()}"
-    arguments = [endless, "--size=tiny", "--models=gpt2_small,moe"]
-    launcher = subprocess.Popen(
-        [*shared_memory.inside, sys.executable, benchmark_file("train_transformer"), *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "TMPDIR": str(tmp_path)},  # torchrun, killed, leaves a folder there
-    )
-    assert eventually(lambda: sum(map(trains, ranks_with(endless))) == 2)
-    assert len(ranks_with(endless)) == 3
-    launcher.kill()
-    launcher.wait()
-    assert eventually(lambda: not ranks_with(endless))
-    assert not shared_memory.left()
