@@ -78,6 +78,7 @@ class Bed:
         self.nodes = tuple(f"node{index}" for index in range(1, nodes + 1))
         self.name = f"t{os.getpid()}-{number}"
         self.subnet = free_subnet(number)
+        self.planted = Path(gettempdir(), f"planted-{self.name}")  # is there while a fault is
         self._options = options
 
     def __enter__(self) -> Bed:
@@ -116,9 +117,11 @@ class Bed:
     def fault(self, plant: Sequence[str], undo: Sequence[str]) -> Iterator[None]:
         """Plant a fault by one of the script's verbs, and at the end the one that takes it back."""
         self.verb(*plant)
+        self.planted.touch()
         try:
             yield
         finally:
+            self.planted.unlink()
             self.verb(*undo)
 
     def words_into(self, host: str) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ POLICY = "{alpha: 0.4, distance: {tail: 0.5}}"
 COMPUTE = """
 summary: one thread of compute alone
 benchmarks:
-  - {benchmark: checksum, duration_s: 2}
+  - {benchmark: checksum, duration_s: 2, timeout_s: 120}
 """
 PAIRS = """
 summary: every pair of hosts
@@ -63,9 +63,10 @@ fi
 # One thread, and nothing to load: a matrix product waits for its slowest thread, wherever else the
 # processors are busy. The best of a dozen short blocks leaves out what other work costs, which lets
 # a thread run for some milliseconds at a time. A block takes longer than the 4 ms after which the
-# kernel looks at quotas, so no block escapes a quota.
+# kernel looks at quotas, so no block escapes a quota. It waits for the fault, which takes a busy
+# machine longer to plant than four hosts to measure.
 CHECKSUM_PROGRAM = """#!/usr/bin/env python3
-import hashlib, json, sys, time
+import hashlib, json, os, sys, time
 
 if "--describe" in sys.argv:
     print(json.dumps({
@@ -84,6 +85,8 @@ def seconds():
 def rate():
     return len(data) / min(seconds() for _ in range(12)) / 1e9
 
+while not os.path.exists("PLANTED"):
+    time.sleep(0.05)
 data = bytes(8_000_000)
 print(json.dumps({
     "schema": "anubis.result/1", "benchmark": "checksum", "version": "1", "parameters": {},
@@ -130,7 +133,7 @@ print("answer", json.dumps(sorted(n["NodeManagerHostname"] for n in ray.nodes() 
 class Site:
     """The files of one operator, and `anubis accept` as a command in the driver's host."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, bed: Bed) -> None:
         self.folder = folder
         self.home = folder / "home"
         for name, text in {
@@ -145,7 +148,7 @@ class Site:
         (folder / "programs").mkdir()
         for name, text in PROGRAMS.items():
             program = folder / "programs" / name
-            program.write_text(text)
+            program.write_text(text.replace("PLANTED", str(bed.planted)))
             program.chmod(0o755)
 
     def accept(self, suite: str, cluster: str = "cluster") -> list[str]:
@@ -163,8 +166,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path, bed: Bed) -> Site:
+    return Site(tmp_path, bed)
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +231,7 @@ def test_the_host_with_a_small_share_of_the_processor_is_found_and_no_other(site
 @pytest.fixture(scope="module")
 def slow_link(tmp_path_factory, bed):
     """Findings of a campaign with a slow link, and all that runs on any host after it."""
-    site = Site(tmp_path_factory.mktemp("slow-link"))
+    site = Site(tmp_path_factory.mktemp("slow-link"), bed)
     slow, mended = ("slow-link", "node2", "60mbit"), ("mend", "node2")
     verdicts, stderr = measured(bed, [*site.accept("pairs"), FOUR], slow, mended, "node2")
     left = bed.run("driver", ["ps", "-eo", "args"]).stdout
