@@ -159,6 +159,21 @@ def test_pairs_that_are_slow_each_time_speak_for_a_cable_although_others_came_go
     assert doubt(ACROSS[:4], gone=8, when=(1, 2))  # so many are slow although they run alone
 
 
+@pytest.mark.parametrize("gone", range(3))
+def test_a_cable_is_not_blamed_for_another_one_that_comes_and_goes(gone):
+    """All slow pairs meet leaf 4, and others that meet it came good: one of its cables flaps."""
+    beside = [(TREE.nodes[k], TREE.nodes[32 + k]) for k in range(gone)]
+    bad, went = (
+        [observed(pair, 0.3) for pair in ACROSS[:2]],
+        [observed(pair, 0.3, gone=True) for pair in beside],
+    )
+    turns = {PairTest(*pair): TURNS for pair in (*ACROSS[:2], *beside)}
+    turns |= {PairTest(*pair): (0,) for pair in ELSEWHERE}
+    traffic = Traffic(observations=(*bad, *went), unmeasured=frozenset(), turns=turns)
+    found = Repetition(TREE, traffic).doubt(uplink_cause(ACROSS[:2]))
+    assert (found and found.code) == ("CAME-AND-WENT" if gone == 2 else None)
+
+
 def test_pairs_of_a_larger_cause_do_not_show_that_a_second_one_was_there_each_time():
     assert doubt(ACROSS[:4], once=ACROSS[4:6], gone=0) is None
     assert doubt(ACROSS[:4], once=ACROSS[4:6], gone=0, hidden=ACROSS[:4])
