@@ -19,7 +19,7 @@ from itertools import chain
 import numpy as np
 
 from anubis.core.fabric import Fabric, Part, RailNic, natural_key
-from anubis.core.network.crossing import Flow, links_of, may_cross, nic_part
+from anubis.core.network.crossing import Flow, link_part, may_cross, nic_part
 from anubis.core.network.hints import add_hints, congested_links, parts_of_known_load
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import (
@@ -119,7 +119,7 @@ def _load_of_others(
     )
     if idle is None or not is_between or cause.shortfall >= DEAD:
         return None
-    if links_of(fabric, cause.parts[0]) <= known_load:
+    if _links(fabric, cause.parts[0]) <= known_load:
         return None
     users = frozenset[str]().union(*map(fabric.nodes_below, _lower_ends(fabric, cause.parts)))
     busy = users.difference(idle)
@@ -129,6 +129,13 @@ def _load_of_others(
     more = f" and {len(busy) - SHOWN:,} more" if len(busy) > SHOWN else ""
     reason = f"or the traffic of nodes outside of this test: {named}{more}; {HOW_TO_EXCLUDE}"
     return CauseDoubt(code="LOAD-NOT-EXCLUDED", reason=reason)
+
+
+def _links(fabric: Fabric, part: Part) -> set[Part]:
+    """The links of a switch, or the part itself."""
+    if part.kind != "switch":
+        return {part}
+    return {link_part(link) for link in fabric.links_of[part.name]}
 
 
 def _are_jobs_possible(fabric: Fabric, idle: Collection[str]) -> bool:

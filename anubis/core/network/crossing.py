@@ -355,16 +355,6 @@ def links_that_may_be_crossed(fabric: Fabric, flow: Flow) -> set[Part]:
     return set(map(link_part, fabric.parts_between(a.switch, b.switch)[0])) if a and b else set()
 
 
-def links_of(fabric: Fabric, part: Part) -> set[Part]:
-    """The links of a switch, those above a leaf, or the part itself."""
-    match part.kind:
-        case "switch":
-            return set(map(link_part, fabric.links_of[part.name]))
-        case "uplinks":
-            return set(map(link_part, fabric.uplinks(part.name)))
-    return {part}
-
-
 def nic_part(fabric: Fabric, node: str, rail: str) -> Part:
     """The part for a NIC; the node itself if it is the node's only NIC."""
     several = sum(1 for rail in fabric.rails if fabric.nic(node, rail)) > 1
