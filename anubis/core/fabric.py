@@ -340,6 +340,13 @@ class Fabric:
             planes.setdefault(int(part), []).append(switch.id)
         return tuple(sorted(map(tuple, planes.values()), key=len, reverse=True))
 
+    @cached_property
+    def may_detour(self) -> bool:
+        """True if switches may send some flows by way of others (Valiant, UGAL), as in a dragonfly
+        or torus: no switch is above another, and no table shows which way is taken."""
+        is_flat = self.links and not any(map(self.is_uplink, self.links))
+        return bool(is_flat and not self.routes and len(self.leaves) > 2)
+
     # --- distances and paths ---------------------------------------------------------------
 
     @cached_property

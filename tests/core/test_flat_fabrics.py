@@ -11,7 +11,7 @@ import pytest
 from anubis.core.fabric import Part, rail_nics_on
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.coverage import coverage, covering_rounds
-from anubis.core.network.crossing import link_part
+from anubis.core.network.crossing import DETOURED, SELDOM, Flow, Parts, link_part
 from anubis.core.network.pairing import quick_rounds
 from anubis.lab.simulation.simulated_network import (
     Fault,
@@ -46,31 +46,49 @@ def test_groups_of_a_dragonfly_are_whole_and_any_two_have_one_link():
     assert networkx.diameter(graph_of(DRAGONFLY)) == 3
 
 
+def shares(fabric, a, b):
+    """The share of each link in the traffic from one switch to another, path by path."""
+    paths = list(networkx.all_shortest_paths(graph_of(fabric), a, b))
+    share = dict.fromkeys(((link.a, link.b) for link in fabric.links), 0.0)
+    for path in paths:
+        chance = 1.0
+        for place in range(len(path) - 1):
+            chance /= len({p[place + 1] for p in paths if p[: place + 1] == path[: place + 1]})
+        for here, there in pairwise(path):
+            share[(here, there) if (here, there) in share else (there, here)] += chance
+    return np.array(list(share.values()))
+
+
 @FLAT
 def test_every_link_counts_and_is_crossed_as_often_as_walks_along_the_paths_do(fabric):
     rounds = quick_rounds(fabric, fabric.nodes)[:2]
-    missed = dict.fromkeys(((link.a, link.b) for link in fabric.links), 1.0)
-    graph = graph_of(fabric)
+    missed = np.ones(len(fabric.links))
     for hop_round in rounds:
         for pair in hop_round.pairs:
-            ends = [fabric.nic(name, "0").switch for name in pair]
-            if ends[0] == ends[1]:
-                continue
-            for a, b in (ends, ends[::-1]):
-                paths = list(networkx.all_shortest_paths(graph, a, b))
-                share = dict.fromkeys(missed, 0.0)
-                for path in paths:
-                    chance = 1.0
-                    for place in range(len(path) - 1):
-                        chance /= len(
-                            {p[place + 1] for p in paths if p[: place + 1] == path[: place + 1]}
-                        )
-                    for here, there in pairwise(path):
-                        share[(here, there) if (here, there) in share else (there, here)] += chance
-                missed = {link: missed[link] * (1 - share[link]) for link in missed}
+            a, b = (fabric.nic(name, "0").switch for name in pair)
+            if a != b:
+                missed *= (1 - shares(fabric, a, b)) * (1 - shares(fabric, b, a))
     found = coverage(fabric, rounds)
-    assert found.link_chance == pytest.approx([1 - m for m in missed.values()], abs=1e-9)
+    assert found.link_chance == pytest.approx(1 - missed, abs=1e-9)
     assert len(found.links(0)) == len(fabric.links)
+
+
+@FLAT
+def test_flows_of_unknown_path_may_take_a_detour_by_way_of_any_switch(fabric):
+    flow = Flow(*rail_nics_on(fabric.nodes[0], fabric.nodes[-1], "0"))
+    a, b = fabric.leaves[0], fabric.leaves[-1]
+    to_all = sum(shares(fabric, a, via) for via in fabric.leaves if via != a)
+    from_all = sum(shares(fabric, via, b) for via in fabric.leaves if via != b)
+    each = DETOURED / len(fabric.leaves)
+    missed = (1 - each * to_all) * (1 - each * from_all)
+    missed *= 1 - (1 - DETOURED) * shares(fabric, a, b)
+    parts = Parts(fabric)
+    columns = 3 * np.array([parts.number(link_part(link)) for link in fabric.links])
+    crossed = parts.crossings([flow], columns)
+    chances = dict(zip(crossed.column.tolist(), crossed.chance, strict=True))
+    assert [chances.get(c, 0.0) for c in columns] == pytest.approx(1 - missed, abs=3 * SELDOM)
+    routed = Parts(statically_routed(fabric)).crossings([flow], columns)
+    assert set(chances) > set(routed.column.tolist())
 
 
 @FLAT

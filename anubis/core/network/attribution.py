@@ -362,10 +362,11 @@ def _path(fabric: Fabric, flow: Flow) -> str:
     steps: dict[int, list[str]] = {}
     for switch in fabric.parts_between(a.switch, b.switch)[1]:
         steps.setdefault(fabric.steps_between(switch, a.switch), []).append(fabric.name(switch))
-    return f"{hops} hops: " + ", ".join(
+    way = ", ".join(
         " or ".join(names) if len(names) <= MOST_OR else f"one of {len(names)}"
         for _, names in sorted(steps.items())
     )
+    return f"{hops} hops: {way}" + ", or a detour" * (fabric.may_detour and a.switch != b.switch)
 
 
 def node_verdicts(

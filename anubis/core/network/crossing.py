@@ -6,7 +6,7 @@ together, a switch. Most can be at fault in one direction only. A column is a pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -21,6 +21,9 @@ from anubis.core.network.sharing import CableUse
 Way = Literal["both", "out", "in"]
 WAYS: tuple[Way, ...] = ("both", "out", "in")
 BOTH, OUT, IN = range(3)
+DETOURED = 0.3  # share of flows that take a detour, in a fabric where they may
+MOST_VIA = 64  # switches by way of which detours are taken into account
+SELDOM = 1e-3  # a part that fewer detours cross is left out
 VISIBLE = 0.1  # share of a flow: if half of it is lost, the flow falls short by the limit of 5 %
 
 
@@ -238,22 +241,53 @@ class Parts:
     def _crossings_between(
         self, keys: Sequence[tuple[str, str, tuple[str, ...]]], columns: Numbers | None = None
     ) -> Crossings:
-        spread = [number for number, key in enumerate(keys) if not key[2]]
-        of = np.array(spread, dtype=np.int64)
+        unknown = [(number, a, b) for number, (a, b, via) in enumerate(keys) if not via]
         pieces = [self._uplinks_crossed(keys)]
-        target = np.array([self.fabric.leaf_number[key[1]] for key in keys], dtype=np.int64)
-        for part in self.fabric.spread([keys[number][:2] for number in spread]):
-            pair = of[part.link_pair]
-            a, b = self._link_ends[part.link].T
-            steps = self.fabric.steps
-            out = steps[a, target[pair]] > steps[b, target[pair]]
-            share = self._chance(part.link_share, self._cables[part.link])
-            some = self._links_crossed(pair, part.link, out, share)
-            switch = (self._switch + part.switch) * 3
-            some.append(Crossings(of[part.switch_pair], switch, self._chance(part.switch_share)))
-            pieces += some if columns is None else [_select(piece, columns) for piece in some]
+        direct = 1 - DETOURED if self.fabric.may_detour else 1.0
+        for some in self._shortest_ways(unknown, direct):
+            pieces.append(some if columns is None else _select(some, columns))
+        if self.fabric.may_detour:
+            pieces += self._detours([(n, a, b) for n, a, b in unknown if a != b])
         every = _join(*pieces, *self._routed_crossings(keys))
         return every if columns is None else _select(every, columns)
+
+    def _shortest_ways(
+        self, keys: Sequence[tuple[int, str, str]], share: float
+    ) -> Iterator[Crossings]:
+        """Yield what this share of the traffic crosses, from leaf to leaf, under numbers of its
+        own."""
+        of = np.array([number for number, _, _ in keys], dtype=np.int64)
+        leaf_number, steps = self.fabric.leaf_number, self.fabric.steps
+        target = np.array([leaf_number[b] for _, _, b in keys], dtype=np.int64)
+        for part in self.fabric.spread([(a, b) for _, a, b in keys]):
+            a, b = self._link_ends[part.link].T
+            out = steps[a, target[part.link_pair]] > steps[b, target[part.link_pair]]
+            chance = self._chance(share * part.link_share, self._cables[part.link])
+            yield from self._links_crossed(of[part.link_pair], part.link, out, chance)
+            switch = (self._switch + part.switch) * 3
+            yield Crossings(of[part.switch_pair], switch, self._chance(share * part.switch_share))
+
+    def _detours(self, keys: Sequence[tuple[int, str, str]]) -> Iterator[Crossings]:
+        """Yield what flows cross on detours, and the leaves that they cross on any way."""
+        rows = np.array([number for number, _, _ in keys], dtype=np.int64)
+        begins, ends = [a for _, a, _ in keys], [b for _, _, b in keys]
+        for leaves, detours in zip((begins, ends), self._detours_by_leaf, strict=True):
+            number, switch = self.fabric.leaf_number, self.fabric.switch_number
+            yield _expand(detours, np.array([number[leaf] for leaf in leaves], np.int64), rows)
+            column = (self._switch + np.array([switch[leaf] for leaf in leaves], np.int64)) * 3
+            yield Crossings(rows, column, np.ones(len(rows)))
+
+    @cached_property
+    def _detours_by_leaf(self) -> tuple[Crossings, Crossings]:
+        """What detours cross from each leaf to all others, and from all others to each leaf."""
+        leaves = self.fabric.leaves
+        via = leaves[:: -(-len(leaves) // MOST_VIA)]
+        ways = [(number, leaf, there) for number, leaf in enumerate(leaves) for there in via]
+        back = [(number, there, leaf) for number, leaf, there in ways]
+        out, into = (
+            _add_up(self._shortest_ways(keys, DETOURED / len(via))) for keys in (ways, back)
+        )
+        return out, into
 
     def _chance(self, share: Shares, cables: Shares | float = 1.0) -> Shares:
         """The chance that a fault of a part shows in a flow that has this share of its paths there.
@@ -407,6 +441,19 @@ def _join(*parts: Crossings) -> Crossings:
     with np.errstate(divide="ignore"):
         missed = np.add.reduceat(np.log1p(-np.minimum(chance, 1)), np.flatnonzero(new))
     return Crossings(row[new], column[new], -np.expm1(missed))
+
+
+def _add_up(parts: Iterable[Crossings]) -> Crossings:
+    """Join crossings, each row and column once, with the sum of their chances; few are left out."""
+    row, column, chance = zip(
+        *((part.row, part.column, part.chance) for part in parts), strict=True
+    )
+    columns = np.concatenate(column)
+    width = int(columns.max(initial=0)) + 1
+    place, number = np.unique(np.concatenate(row) * width + columns, return_inverse=True)
+    total = np.minimum(np.bincount(number, np.concatenate(chance)), 1.0)
+    kept = total > SELDOM
+    return Crossings(place[kept] // width, place[kept] % width, total[kept])
 
 
 def _merge(crossings: Crossings) -> tuple[Crossings, list[Numbers]]:
