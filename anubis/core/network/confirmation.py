@@ -211,7 +211,11 @@ class _Contest:
         partners: _Partners,
     ) -> None:
         self.picked = 0
-        fitful = sum(w for known, w in hypotheses.items() if any(rate < 1 for _, rate in known))
+        fitful = sum(
+            weight
+            for hypothesis, weight in hypotheses.items()
+            if any(rate < 1 for _, rate in hypothesis)
+        )
         self.may_come_and_go = fitful > MAYBE * sum(hypotheses.values())
         alike: dict[object, list[RailNics]] = {}
         for pair in pairs:

@@ -279,7 +279,7 @@ class Parts:
 
     @cached_property
     def _detours_by_leaf(self) -> tuple[Crossings, Crossings]:
-        """What detours cross from each leaf to all others, and from all others to each leaf."""
+        """The crossings of detours from each leaf to all, and from all to each leaf."""
         leaves = self.fabric.leaves
         via = leaves[:: -(-len(leaves) // MOST_VIA)]
         ways = [(number, leaf, there) for number, leaf in enumerate(leaves) for there in via]
