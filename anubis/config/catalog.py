@@ -350,7 +350,8 @@ def _check_date(document: dict[str, object], began: float, ended: float) -> None
     """Refuse what an earlier run has left, as in a file that a tool did not write anew."""
     stated = cast(float, document.get("started_at", 0))
     if stated and not began - CLOCK_SET_S <= stated <= ended + CLOCK_SET_S:
-        raise ContractError(f'"started_at" is {moment(stated)}: expected the time of this run')
+        expected = "expected the time of this run; an earlier run may have written this document"
+        raise ContractError(f'"started_at" is {moment(stated)}: {expected}')
 
 
 def _check_seconds(document: dict[str, object], key: str, highest: float) -> None:

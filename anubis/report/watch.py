@@ -109,11 +109,11 @@ def _describe_suspicion(view: LookView, suspicion: Suspicion) -> str:
     since = clock(suspicion.since)
     if first.sign is Sign.VANISHED:
         return (
-            f"node {suspicion.node} reports no {first.metric} since {since}, while its "
+            f"{suspicion.node} reports no {first.metric} since {since}, while its "
             f"{peers:,} peers do"
         )
     return (
-        f"node {suspicion.node} is unlike its {peers:,} peers since {since} "
+        f"{suspicion.node} is unlike its {peers:,} peers since {since} "
         f"({first.metric} {_amount(view, first, first.value)}, "
         f"peers {_amount(view, first, first.peers)})"
     )

@@ -342,8 +342,8 @@ def test_a_verdict_by_limit_names_value_limit_and_source(machine, look, defects)
         "ecc_uncorrectable:volatile", "cuda:3"
     ]
     assert verdict.reason == (
-        "ecc_uncorrectable:volatile on cuda:3 is 2, limit at most 0 (NVIDIA Xid catalog, 48: a "
-        "reset or restart is needed to clear an uncorrectable error)"
+        "uncorrectable ECC errors (volatile) on cuda:3: 2 instead of at most 0 (NVIDIA Xid catalog,"
+        " 48: a reset or restart is needed to clear an uncorrectable error)"
     )
 
 
@@ -495,7 +495,9 @@ def test_a_fatal_error_of_a_link_is_a_defect(machine, look, defects):
 def test_an_xid_counts_for_its_gpu(machine, look, defects):
     machine.log("NVRM: Xid (PCI:0000:5b:00): 79, GPU has fallen off the bus.")
     verdict = defects(look(machine))["xids:79", "cuda:2"]
-    assert verdict.reason == "xids:79 on cuda:2 is 1, limit at most 0 (NVIDIA Xid catalog)"
+    assert (
+        verdict.reason == "XID errors (79) on cuda:2: 1 instead of at most 0 (NVIDIA Xid catalog)"
+    )
 
 
 def test_xids_of_applications_are_facts(machine, look, defects):
@@ -624,7 +626,7 @@ def test_a_mount_that_is_absent_is_a_defect(machine, look, defects):
     assert samples(ran)["mount_missing", "/lustre one"] == 0
     assert samples(ran)["mount_missing", "/scratch"] == 1
     verdict = defects(look(machine, "--mounts=/scratch"))["mount_missing", "/scratch"]
-    assert verdict.reason.startswith("mount_missing on /scratch is 1, limit at most 0")
+    assert verdict.reason.startswith("missing mounts on /scratch: 1 instead of at most 0")
 
 
 @pytest.fixture

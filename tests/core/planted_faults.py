@@ -3,30 +3,42 @@ the words that a person would use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from anubis.core.campaign.planning import follow_ups, steps
-from anubis.core.fabric import Part
+from anubis.core.fabric import rail_nics_on
 from anubis.core.judge.equality import NodeSettings, judge_settings
+from anubis.core.judge.judgement import DISBELIEVED
 from anubis.core.judge.limits import find_excess
+from anubis.core.judge.missing_values import judge_missing
 from anubis.core.judge.sentences import Finding, Shortfall, find_shortfall, find_slow_samples
-from anubis.core.judge.unanswered import judge_unmeasured
-from anubis.core.network.attribution import blamed_nodes
+from anubis.core.judge.unanswered import judge_unmeasured, judge_unusable
+from anubis.core.judge.verdicts import roll_up
+from anubis.core.network.attribution import blamed_nodes, part_verdicts
+from anubis.core.network.crossing import nic_part
+from anubis.core.network.pairing import round_robin
+from anubis.core.network.traffic import Traffic
+from anubis.core.network.wiring import audit
 from anubis.core.records import (
     Ended,
     Execution,
-    Judgement,
     Limit,
+    NodeVerdict,
     PartVerdict,
+    Plan,
+    Readings,
     Result,
     Series,
     Verdict,
     Workload,
 )
+from anubis.lab.simulation.simulated_network import Fault as NetworkFault
+from anubis.lab.simulation.simulated_network import SimulatedNetwork
 from tests.core.fleets import entry, small_plan
+from tests.core.made_fabrics import FatTree
 
 LOWER = {"direction": "lower"}
 
@@ -34,7 +46,7 @@ LOWER = {"direction": "lower"}
 @dataclass(frozen=True)
 class Fault:
     planted: str
-    found: Finding | Verdict  # what the code makes of it
+    found: Finding | Verdict | NodeVerdict  # what the code makes of it
     reason: str
     cause: str
 
@@ -107,8 +119,8 @@ LEVELS = [
     level(
         "a loss that is uneven",
         short("train_cnn loss", 7.9, 7.64, "1", direction="either"),
-        "training loss uneven on cuda:6: 20% from normal as a whole, limit 5%; median 7.9 instead"
-        " of 7.64",
+        "training loss uneven on cuda:6: samples 20% from normal, limit 5%; their median is 7.9"
+        " instead of 7.64",
         "training loss uneven",
     ),
     level(
@@ -162,15 +174,15 @@ LEVELS = [
     level(  # 1 % below where the limit says 5: it is the whole that is off
         "samples spread wider than normal",
         short("gemm tflops", 99, 100, "TFLOP/s", similarity=0.93),
-        "matrix products uneven on cuda:6: 7% from normal as a whole, limit 5%; median 99 instead"
-        " of 100 TFLOP/s",
+        "matrix products uneven on cuda:6: samples 7% from normal, limit 5%; their median is 99"
+        " instead of 100 TFLOP/s",
         "matrix products uneven",
     ),
     level(
         "the same about the usual median",
         short("gemm tflops", 100.04, 100, "TFLOP/s", similarity=0.93),
-        "matrix products uneven on cuda:6: 7% from normal as a whole, limit 5%; median 100.04"
-        " instead of 100 TFLOP/s",
+        "matrix products uneven on cuda:6: samples 7% from normal, limit 5%; their median is"
+        " 100.04 instead of 100 TFLOP/s",
         "matrix products uneven",
     ),
     level(
@@ -178,13 +190,6 @@ LEVELS = [
         short("gemm tflops", 90, 100, "TFLOP/s", than="its siblings"),
         "matrix products 10% slower than its siblings on cuda:6: 90 instead of 100 TFLOP/s",
         "matrix products slower than its siblings",
-    ),
-    level(
-        "nothing at all is carried",
-        short("pair_rdma bandwidth_gbps:forth", 0, 49, "GB/s", "mlx5_0-mlx5_0"),
-        "transfers between two nodes (forth) 100% slower than normal on mlx5_0-mlx5_0: 0 instead"
-        " of 49 GB/s",
-        "transfers between two nodes (forth) slower than normal",
     ),
     level(
         "hardly anything is carried",
@@ -214,7 +219,7 @@ LEVELS = [
     level(
         "a score that is 0 normally",
         short("odd score", 0.5, 0.0, "1", "node"),
-        "score 100% above normal: 0.5 instead of 0",
+        "score above normal: 0.5 instead of 0",
         "odd: score above normal",
     ),
 ]
@@ -248,67 +253,136 @@ def odd_setting(*, unread: bool = False) -> Verdict:
     return judge_settings(votes)[1][0]
 
 
-def failed(
-    how: Ended, times: int = 1, nodes: int = 1, lost: dict[str, str] | None = None
-) -> Verdict:
-    """The verdict on n0, on which a program fails so often, as it does on so many of 8 nodes."""
-    plan = small_plan(8, [entry("compute")])
-    fit = {node.name for node in plan.nodes}
-    done = [
-        Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, result=Result())
-        for step in steps(plan, 0, fit)
+def measured(plan: Plan, *rates: float) -> list[Execution]:
+    """All nodes with the same rates, one for each GPU."""
+    series = [
+        Series(metric="rate", device=f"cuda:{gpu}", samples=np.array([rate]))
+        for gpu, rate in enumerate(rates)
     ]
-    (again,) = follow_ups(plan, 0, 0, 1, [("n0",)])
+    result = Result(series=Readings.pack(series))
+    return [
+        Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, result=result)
+        for step in steps(plan, 0, {node.name for node in plan.nodes})
+    ]
+
+
+COMPUTE = small_plan(8, [entry("compute")])
+
+
+def of_n0(verdicts: Iterable[Verdict], done: Sequence[Execution]) -> NodeVerdict:
+    return roll_up(COMPUTE, verdicts, (), (), done)[0]
+
+
+def failed(
+    how: Ended, reason: str, times: int = 1, nodes: int = 1, lost: dict[str, str] | None = None
+) -> NodeVerdict:
+    """The verdict on n0, on which a program fails so often, as it does on so many of 8 nodes."""
+    done = measured(COMPUTE, 100.0)
+    (again,) = follow_ups(COMPUTE, 0, 0, 1, [("n0",)])
     for place in range(nodes):
-        done[place] = replace(done[place], ended=how, reason="SIGSEGV")
+        done[place] = replace(done[place], ended=how, reason=reason)
     if times > 1:
         done.append(replace(done[0], step=again))
-    return next(v for v in judge_unmeasured(done, plan, lost or {}) if v.participants == ("n0",))
+    return of_n0(judge_unmeasured(done, COMPUTE, lost or {}), done)
 
 
-def blamed(code: str, reason: str) -> Verdict:
-    part = PartVerdict(
-        parts=(Part("nic", "n1", "mlx5_3"),),
-        subject="NIC mlx5_3 of n1",
-        judgement=Judgement.DEFECTIVE,
-        code=code,
-        reason=reason,
+def half_measured() -> NodeVerdict:
+    """Plant a program that ends well on a node, and no longer sees one of its GPUs."""
+    done = [*measured(COMPUTE, 100.0)[:1], *measured(COMPUTE, 100.0, 100.0)[1:]]
+    return of_n0(judge_missing(done, COMPUTE, ()), done)
+
+
+def no_number() -> NodeVerdict:
+    done = [*measured(COMPUTE, 0.0)[:1], *measured(COMPUTE, 100.0)[1:]]
+    return of_n0(judge_unusable(done, COMPUTE), done)
+
+
+FABRIC = FatTree(nodes=16, nodes_per_leaf=4, spines=4, rails=4).fabric()
+NIC = nic_part(FABRIC, "node00001", "3")
+
+
+def blamed(parts: Iterable[PartVerdict]) -> Verdict:
+    return next(blamed_nodes(parts))
+
+
+def slow_nic(loss: float) -> Verdict:
+    network = SimulatedNetwork(
+        fabric=FABRIC, faults=(NetworkFault(kind="", part=NIC, loss=loss),), noise=0.01
     )
-    return next(blamed_nodes([part]))
+    ends = [
+        rail_nics_on(*pair, rail)
+        for pairs in round_robin(FABRIC.nodes)
+        for pair in pairs
+        for rail in FABRIC.rails
+    ]
+    observations = SimulatedNetwork(fabric=FABRIC).observations(network.measure(ends))
+    traffic = Traffic(observations=tuple(observations), unmeasured=frozenset())
+    return blamed(part_verdicts(FABRIC, traffic))
+
+
+def no_nic() -> Verdict:
+    left = tuple(nic for nic in FABRIC.nics if (nic.node, nic.rail) != ("node00001", "3"))
+    return blamed(audit(replace(FABRIC, nics=left)))
 
 
 def others() -> Iterator[Fault]:
     reason = (
         "the computation of a training step slow at times on cuda:1: 5 of 52 samples at 0.175"
-        " instead of 0.155 s; healthy: 0.1%"
+        " instead of 0.155 s, normally 0.1%"
     )
     cause = "the computation of a training step slow at times"
     yield Fault("a tenth of the steps is slow", slow_at_times(), reason, cause)
     doubt = "good when it was measured again"
     doubted = slow_at_times().cast_doubt(doubt)
     yield Fault("the same, once of two times", doubted, f"{doubt}: {reason}", f"{cause}, in doubt")
-    reason = "xids:79 on cuda:1 is 2, limit at most 0 (NVIDIA)"
-    cause = "node_health: xids:79 outside its limit (at most 0)"
+    reason = "XID errors (79) on cuda:1: 2 instead of at most 0 (NVIDIA)"
+    cause = "XID errors (79) outside the limit (at most 0)"
     yield Fault("XID 79 in the kernel's log", xids(), reason, cause)
     reason = 'driver of n8 is "535.183", and "550.54" on 7 of 8 nodes of its sku'
     yield Fault("another driver", odd_setting(), reason, 'driver is "535.183"')
     reason = 'driver of n8 could not be read: nvidia-smi timed out; it is "550.54" on 7 of 7 nodes'
     unread = odd_setting(unread=True)
     yield Fault("nvidia-smi hangs", unread, f"{reason} of its sku", "driver could not be read")
-    reason = "failed 2 times here, it runs on 7 of 8 nodes: SIGSEGV"
-    yield Fault("a program crashes", failed(Ended.FAILED, 2), reason, "compute crashes")
-    yield Fault("a program hangs", failed(Ended.TIMED_OUT, 2), reason, "compute hangs")
-    yield Fault("a program fails once", failed(Ended.FAILED), "SIGSEGV", "compute failed once")
-    everywhere = failed(Ended.FAILED, nodes=8)
-    yield Fault("a program fails on all nodes", everywhere, "SIGSEGV", "compute failed")
+    peers = "failed 2 times here, but it runs on 7 of 8 nodes"
+    end = "compute was killed by SIGSEGV"
+    twice = failed(Ended.FAILED, end, 2)
+    yield Fault("a program crashes", twice, f"compute: {peers}: {end}", "compute crashes")
+    slow = "no result within 60 s"
+    twice = failed(Ended.TIMED_OUT, slow, 2)
+    yield Fault("a program hangs", twice, f"compute: {peers}: {slow}", "compute hangs")
+    once = failed(Ended.FAILED, end)
+    yield Fault("a program fails once", once, end, "compute failed once")
+    everywhere = failed(Ended.FAILED, end, nodes=8)
+    yield Fault("a program fails on all nodes", everywhere, end, "compute failed")
     lost = {"n0": "no longer answers"}
-    gone = failed(Ended.MEASURED, nodes=0, lost=lost)
+    gone = failed(Ended.MEASURED, "", nodes=0, lost=lost)
     yield Fault("a node dies", gone, "no longer answers", "lost during the campaign")
-    slow = "NIC mlx5_3 of n1 or its cable: 7 of 7 flows 40% below normal"
-    nic = blamed("NETWORK.NIC", slow)
-    yield Fault("a slow NIC", nic, slow, "a NIC or its cable is at fault")
-    gone = "n1 has no NIC on rail mlx5_3: expected one on leaf-4, as on 7 nodes beside it"
-    yield Fault("no NIC", blamed("WIRING.MISSING", gone), gone, "a NIC is missing")
+    seen = "compute: 1 value that most nodes have is missing: rate on cuda:1"
+    cause = "compute did not measure all that most nodes have"
+    yield Fault("a program sees fewer GPUs than on its peers", half_measured(), seen, cause)
+    reason = 'compute: measured rate on cuda:0 as "0": expected a positive finite number'
+    yield Fault("nothing at all is moved", no_number(), reason, "compute: rate is no measurement")
+    many = find_shortfall(short("gemm tflops", 720_000, 720, "TFLOP/s", similarity=1.0))
+    reason = (
+        "matrix products 1,000 times as high as normal on cuda:6: 720,000 instead of 720 TFLOP/s"
+    )
+    yield Fault(
+        "a program changed its unit",
+        many.cast_doubt(DISBELIEVED),
+        f"{DISBELIEVED}: {reason}",
+        "matrix products above normal, in doubt",
+    )
+    reason = (
+        "NIC mlx5_3 of node00001 or its cable at leaf-3-0[1]: 40% below normal in all its 30 flows,"
+        " 99.9% sure"
+    )
+    yield Fault("a slow NIC", slow_nic(0.4), reason, "a NIC or its cable is at fault")
+    reason = reason.replace(
+        "40% below normal in all its 30 flows", "carries nothing, all its 30 flows failed"
+    )
+    yield Fault("a dead NIC", slow_nic(1.0), reason, "a NIC or its cable is at fault")
+    gone = "node00001 has no NIC on rail 3: expected one on leaf-3-0, as on 3 nodes beside it"
+    yield Fault("no NIC", no_nic(), gone, "a NIC is missing")
 
 
 FAULTS = [*LEVELS, *others()]

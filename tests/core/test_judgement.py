@@ -188,7 +188,7 @@ def test_a_node_that_is_slow_at_times_is_reported_with_its_slow_samples():
     assert by_node(assessment) == {f"n{i}": D if i == 3 else H for i in range(24)}
     reason = assessment.nodes[3].reason
     assert re.search(r"rate slow at times on cuda:1 .*: 3 of 8 samples at (4[89]|5[01])", reason)
-    assert re.search(r"; healthy: 0\.\d%", reason)
+    assert re.search(r"normally 0\.\d%", reason)
 
 
 def test_a_metric_with_an_alpha_of_its_own_is_judged_by_it_and_no_other_is():
@@ -310,7 +310,7 @@ def test_a_program_that_fails_twice_on_a_node_and_runs_on_its_peers_is_a_defect(
     assert by_node(assessment) == {f"n{i}": D if i in (2, 5) else H for i in range(8)}
     (node,) = (node for node in assessment.nodes if node.node == "n2")
     assert node.code == f"COMPUTE.{code}"
-    assert node.reason == "compute: failed 2 times here, it runs on 6 of 8 nodes: SIGSEGV"
+    assert node.reason == "compute: failed 2 times here, but it runs on 6 of 8 nodes: SIGSEGV"
     assert node.cause == {"CRASH": "compute crashes", "HANG": "compute hangs"}[code]
 
 

@@ -91,7 +91,7 @@ def test_one_gpu_over_its_limit_makes_its_node_defective_and_says_all_a_person_n
     assert {n.node: n.judgement for n in found.nodes} == {"n0": H, "n1": H, "n2": D, "n3": H}
     worst = next(found.verdicts())
     assert (worst.participants, worst.device, worst.code) == (("n2",), "cuda:1", "FACTS.ERRORS")
-    assert worst.reason == "errors on cuda:1 is 2, limit at most 0 (us)"
+    assert worst.reason == "errors on cuda:1: 2 instead of at most 0 (us)"
     assert (worst.similarity, worst.alpha) == (None, None)
     (within,) = [
         batch_verdict for batch_verdict in found.batch_verdicts if batch_verdict.metric == "errors"
@@ -142,7 +142,7 @@ def test_a_limit_applies_also_to_a_metric_that_the_fleet_judges():
         floor,
     )
     by_node = {v.participants[0]: v for v in found.alone}
-    assert "limit at least 55" in by_node["n0"].reason
+    assert "instead of at least 55" in by_node["n0"].reason
     assert "slower than normal" in by_node["n1"].reason
     assert len(list(found.verdicts())) == 6  # one for each unit, never two
 
@@ -180,7 +180,7 @@ def test_the_worst_of_several_samples_is_the_one_reported():
     limit = Limit(benchmark="facts", metric="room", at_least=5, source="us")
     values = {("room", "cuda:0"): [9, 1, 4]}
     found, _ = judged(the_plan := planned(1), measured(the_plan, lambda n: values), limit)
-    assert found.alone[0].reason == "room on cuda:0 is 1 GB, limit at least 5 (us)"
+    assert found.alone[0].reason == "room on cuda:0: 1 instead of at least 5 GB (us)"
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def text(view):
 def test_the_first_line_names_the_node_the_moment_and_both_values():
     first = watch.headline(viewed(faulty()))
     assert first == (
-        "job 4711: node n3 is unlike its 7 peers since 22:21:40 UTC "
+        "job 4711: n3 is unlike its 7 peers since 22:21:40 UTC "
         "(cpu_use 2 %, peers 40.0 %); no other node"
     )
     assert START + 500 == 1_700_000_500  # 2023-11-14 22:21:40 UTC
@@ -82,7 +82,7 @@ def test_a_node_that_fell_silent_is_named_with_the_metrics_that_stopped():
     telemetry = healthy()
     telemetry.values[:, 5, 600:] = np.nan
     first = watch.headline(viewed(telemetry))
-    assert "node n5 reports no " in first
+    assert "n5 reports no " in first
     assert "since 22:23:19 UTC, while its 7 peers do" in first
 
 

@@ -57,9 +57,7 @@ def test_an_xid_in_the_kernel_log_condemns_the_node_and_every_report_has_its_lim
     plant(79)
     done = near.run("accept", "--suite", suite, "--html", "report.html")
     assert done.code == 1
-    assert "NODE_HEALTH.XIDS.79: node_health: xids:79 on pci:0000:3b:00 is" in " ".join(
-        done.out.split()
-    )
+    assert "NODE_HEALTH.XIDS.79: XID errors (79) on pci:0000:3b:00: " in " ".join(done.out.split())
     (row,) = [line for line in done.out.splitlines() if line.startswith("  xids:79")]
     assert row.split() == ["xids:79", "1", "-", "-", "≤", "0", "1/1"]  # and no footnote
     page = (near.folder / "report.html").read_text()
@@ -76,7 +74,10 @@ def test_a_program_alone_lists_values_outside_the_limits_of_a_policy(near, plant
     words = (*alone("node_health"), "--seconds=0.05")
     plant(79)
     done = near.ask(*words)
-    assert done.out == "xids:79 on pci:0000:3b:00 is 1, limit at most 0 (NVIDIA Xid catalog)\n"
+    assert (
+        done.out
+        == "XID errors (79) on pci:0000:3b:00: 1 instead of at most 0 (NVIDIA Xid catalog)\n"
+    )
     assert done.code == 1
     plant(31)
     done = near.ask(*words)

@@ -341,7 +341,7 @@ def test_a_job_that_is_watched_has_its_suspects_with_their_evidence_and_the_page
     text = text_of(page(visitor, "/looks"))
     for sentence in (
         "1 suspected 2 running jobs watched 1 could not be examined",
-        "job 17/4: node n3 is unlike its 7 peers since",
+        "job 17/4: n3 is unlike its 7 peers since",
         "cpu_use 2 %, peers 40",
         "left its peers by more than is usual in this job",
         "50%, no test yet",

@@ -188,7 +188,7 @@ def test_the_end_of_a_job_is_reported_once(site, desk):
 # --- the health check of a node ------------------------------------------------------------
 
 
-OUTSIDE = "xids:79 on pci:0000:3b:00 is {}, limit at most 0 (NVIDIA Xid catalog)"
+OUTSIDE = "XID errors (79) on pci:0000:3b:00: {} instead of at most 0 (NVIDIA Xid catalog)"
 
 
 class Service:
@@ -299,9 +299,7 @@ def test_a_value_outside_a_limit_is_reported_once_as_a_suspicion(node, service):
 def test_a_finding_that_returns_and_a_new_one_are_reported_again(node, service):
     node.finds(OUTSIDE.format(1))
     node.look()
-    node.finds(
-        OUTSIDE.format(1), "machine_checks:uncorrected on node is 1, limit at most 0 (Intel)"
-    )
+    node.finds(OUTSIDE.format(1), "machine checks (uncorrected): 1 instead of at most 0 (Intel)")
     node.look()
     node.finds(code=0)
     node.look()
@@ -380,4 +378,4 @@ def test_a_mount_that_is_missing_makes_a_suspect_by_a_real_service(node, desk, v
             for n in history.cluster("prod").event_records.all()
             if n.id.startswith("health node1")
         ]
-    assert raised.event.reason.startswith("mount_missing on /not-there is 1, limit at most 0")
+    assert raised.event.reason.startswith("missing mounts on /not-there: 1 instead of at most 0")

@@ -79,7 +79,7 @@ def test_the_model_of_these_tests_returns_its_input():
 def test_a_suspicion_is_named_and_the_exit_code_is_1(here):
     done = look(here, "--file", record(here), "--html", "page.html")
     assert done.code == 1, done.err
-    assert done.out.startswith("this job: node n3 is unlike its 7 peers since 22:23:20 UTC")
+    assert done.out.startswith("this job: n3 is unlike its 7 peers since 22:23:20 UTC")
     assert "n3, unlike its 7 peers" in (here.folder / "page.html").read_text()
 
 

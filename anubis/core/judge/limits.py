@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.judge.sentences import Finding
+from anubis.core.judge.sentences import Finding, metric_words, place_clause, unit_clause
 from anubis.core.judge.units import Units
 from anubis.core.judge.verdicts import spelled_code
 from anubis.core.records import BenchmarkSpec, Limit, Policy, Remedy, Result, Series
@@ -46,11 +46,11 @@ def positions_outside(alike: Units, limit: Limit) -> Ints:
 def find_excess(benchmark: str, series: Series, unit: str, limit: Limit) -> Finding:
     """The finding for the operator: the value, the limit, and its source."""
     value = float(series.samples[np.argmax(limit.excess(series.samples))])
-    measured = f"{value:.4g}" if unit == "1" else f"{value:.4g} {unit}"
-    subject = f"{series.metric} on {series.device}"
+    words = metric_words(benchmark, series.metric)
+    against = f"{value:.4g} instead of {limit}{unit_clause(unit)} ({limit.source})"
     return Finding(
-        reason=f"{subject} is {measured}, limit {limit} ({limit.source})",
-        cause=f"{benchmark}: {series.metric} outside its limit ({limit})",
+        reason=f"{words or series.metric}{place_clause(series.device)}: {against}",
+        cause=f"{words or f'{benchmark}: {series.metric}'} outside the limit ({limit})",
     )
 
 

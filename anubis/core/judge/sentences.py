@@ -57,6 +57,37 @@ WORDS: Mapping[str, str] = {
     "node_health power_cap_w": "power limit of a GPU",
     "node_health port_gbps": "link rate of an RDMA port",
     "node_health memory_gb": "main memory",
+    "node_health gpus_lost": "lost GPUs",
+    "node_health ecc_enabled": "ECC",
+    "node_health ecc_uncorrectable": "uncorrectable ECC errors",
+    "node_health sram_threshold_exceeded": "exceeded thresholds of SRAM errors",
+    "node_health rows_remapped": "replaced rows of GPU memory",
+    "node_health row_remap_pending": "rows of GPU memory that wait for a reset",
+    "node_health row_remap_failure": "rows of GPU memory that could not be replaced",
+    "node_health pages_retired": "retired pages of GPU memory",
+    "node_health page_retirement_pending": "pages of GPU memory that wait for a reset",
+    "node_health bad_pages": "bad pages of GPU memory",
+    "node_health throttled": "share of looks at a GPU that slowed itself down",
+    "node_health thermal_margin_c": "margin to the temperature that slows a GPU down",
+    "node_health pcie_lanes_missing": "missing PCIe lanes",
+    "node_health pcie_errors": "PCIe errors",
+    "node_health pcie_replays": "PCIe replays",
+    "node_health nvlinks_inactive": "inactive NVLinks",
+    "node_health nvlink_errors": "NVLink errors",
+    "node_health xgmi_links_inactive": "inactive XGMI links",
+    "node_health xgmi_errors": "XGMI errors",
+    "node_health port_down": "RDMA ports that are down",
+    "node_health port_errors_per_s": "errors of an RDMA port per second",
+    "node_health xids": "XID errors",
+    "node_health sxids": "NVSwitch errors",
+    "node_health machine_checks": "machine checks",
+    "node_health edac_errors": "errors of main memory",
+    "node_health mount_missing": "missing mounts",
+    "node_health disk_free_share": "free share of the disk",
+    "node_health inodes_free_share": "free share of the inodes",
+    "node_health clock_offset_ms": "offset of the clock",
+    "* gpu_errors_per_min": "errors of a busy GPU per minute",
+    "* gpu_held_back": "share of looks at a busy GPU that slowed itself down",
 }
 COUNTED: Mapping[str, tuple[str, str]] = {  # on a node: how it is there, and how it is not
     "gpus": ("GPUs are there", "GPUs are missing"),
@@ -69,6 +100,7 @@ COUNTED: Mapping[str, tuple[str, str]] = {  # on a node: how it is there, and ho
 NOUNS: Mapping[str, str] = {"cuda": "GPUs", "gpu": "GPUs"}
 TOLERATED = 0.005  # a smaller change of the median is called none
 TIMES = ("s", "ms", "us", "ns")
+MANY = 3  # times normal, from which on a change is no percentage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,24 +162,28 @@ def find_shortfall(short: Shortfall) -> Finding:
     if short.is_count:
         return _find_missing(short)
     place = place_clause(short.device)
-    against = f"{_figures(short.measured, short.normal)}{_unit(short.unit)}"
+    against = f"{_figures(short.measured, short.normal)}{unit_clause(short.unit)}"
     if short.is_uneven:
-        spread = f"{1 - short.similarity:.0%} from normal as a whole, limit {1 - short.alpha:.0%}"
+        spread = f"samples {1 - short.similarity:.0%} from normal, limit {1 - short.alpha:.0%}"
         return Finding(
-            reason=f"{short.words} uneven{place}: {spread}; median {against}",
+            reason=f"{short.words} uneven{place}: {spread}; their median is {against}",
             cause=f"{short.subject} uneven",
         )
     verb, way = _comparison(short)
     return Finding(
-        reason=f"{short.words} {verb}{_percent(short)} {way}{place}: {against}",
+        reason=f"{short.words} {verb}{_amount(short, way)}{place}: {against}",
         cause=f"{short.subject} {verb}{way}",
     )
 
 
-def _percent(short: Shortfall) -> str:
-    """The change. What is left of a rate is not rounded away."""
+def _amount(short: Shortfall, way: str) -> str:
+    """By how much, and which way. What is left of a rate is not rounded away."""
+    if not short.normal:
+        return way
+    if (times := short.measured / short.normal) >= MANY:
+        return f"{times:,.0f} times as {'long' if short.unit in TIMES else 'high'} as {short.than}"
     text = f"{short.change:.0%}"
-    return "over 99%" if text == "100%" and 0 < short.measured < short.normal else text
+    return f"{'over 99%' if text == '100%' and 0 < times < 1 else text} {way}"
 
 
 def _find_missing(short: Shortfall) -> Finding:
@@ -160,8 +196,8 @@ def find_slow_samples(
     short: Shortfall, *, number: int, samples: int, measured: float, usual: float, share: float
 ) -> Finding:
     """The finding about a device that is slow in some of its samples only."""
-    figures = f"{_figures(measured, usual)}{_unit(short.unit)}"
-    some = f"{number} of {samples} samples at {figures}; healthy: {share:.1%}"
+    figures = f"{_figures(measured, usual)}{unit_clause(short.unit)}"
+    some = f"{number} of {samples} samples at {figures}, normally {share:.1%}"
     return Finding(
         reason=f"{short.words} slow at times{place_clause(short.device)}: {some}",
         cause=f"{short.subject} slow at times",
@@ -227,5 +263,5 @@ def _figure(value: float, digits: int) -> str:
     return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
-def _unit(unit: str) -> str:
-    return {"1": "", "1/s": " per s"}.get(unit, f" {unit}")
+def unit_clause(unit: str) -> str:
+    return {"1": "", "1/s": " per s", "1/min": " per min"}.get(unit, f" {unit}")

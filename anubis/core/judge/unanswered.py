@@ -182,7 +182,7 @@ def _judge_unlike_peers(
 ) -> Verdict:
     last = failed[-1]
     if len(failed) >= ENOUGH:
-        return _defect(last, f"failed {len(failed)} times here, {peers}: {last.reason}")
+        return _defect(last, f"failed {len(failed)} times here, but {peers}: {last.reason}")
     cause = f"{last.step.workload.benchmark} failed once"
     if any(run.step.turn for run in tries):
         reason = f"failed once, and ran when it was tried again: {last.reason}"

@@ -261,9 +261,11 @@ def _strip_excuse(reason: str) -> str:
 
 
 def _program(verdict: Verdict) -> str:
-    """The program, to begin a sentence with; empty if there are words for what it measured."""
-    has_words = verdict.metric and metric_words(verdict.benchmark, verdict.metric)
-    return f"{verdict.benchmark}: " if verdict.benchmark and not has_words else ""
+    """The program, to begin a sentence with; empty if the sentence says what it measured."""
+    program = verdict.benchmark
+    is_named = verdict.reason.startswith(f"{program} ")
+    has_words = verdict.metric and metric_words(program, verdict.metric)
+    return "" if not program or is_named or has_words else f"{program}: "
 
 
 def _devices_measured(
