@@ -46,6 +46,8 @@ def drift_page(clusters: Sequence[ClusterDrift], as_of: float, simulated: str = 
         simulated=simulated,
         clusters=clusters,
         node=clusters[0].node if clusters else "",
+        compared=sum(len(cluster.drifts) for cluster in clusters),
+        beyond=sum(drift.last.far >= 1 for cluster in clusters for drift in cluster.drifts),
         days=SHOWN_DAYS,
         called=called,
         drawing=drawing,

@@ -114,6 +114,7 @@ def _bar(happening: Happening, lane: int, chart: Chart, canvas: Element, now: fl
 
 
 LISTED = 50  # actions of a cluster
+LEAST = 0.1  # hours that are written
 SHOWN = (Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN)
 TEMPLATES = files("anubis.report") / "templates"
 
@@ -431,10 +432,12 @@ def date(at: float) -> str:
 def tenths(amount: float) -> str:
     """Write an amount with a tenth if it is small, so that rounded parts add up to what is said of
     the whole."""
+    if 0 < amount < LEAST:
+        return f"under {LEAST}"
     return f"{amount:,.1f}" if amount < 10 else f"{amount:,.0f}"
 
 
 def hours(amount: float | None) -> str:
     if amount is None:
         return "-"
-    return f"{amount:,.1f} h" if amount < 2 * DAY_H else f"{amount / DAY_H:,.1f} days"
+    return f"{tenths(amount)} h" if amount < 2 * DAY_H else f"{amount / DAY_H:,.1f} days"

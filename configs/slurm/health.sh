@@ -32,7 +32,7 @@ esac
 [ -n "$outside" ] || { remark "could not look: try $ANUBIS bench run node_health"; exit 0; }
 
 # The same facts are the same event for a day, however their values change.
-facts=$(printf '%s\n' "$outside" | sed 's/ is .*//')
+facts=$(printf '%s\n' "$outside" | sed 's/: [^:]* instead of .*//')
 if [ "$(tail -n +2 "$state" 2>/dev/null)" != "$facts" ] ||
   [ -z "$(find "$state" -mmin -1440)" ]; then
   rm -f "$state.told"

@@ -645,7 +645,7 @@ def full_disk(machine) -> Iterator[None]:
 def test_a_full_disk_is_a_defect(machine, look, defects, full_disk):
     ran = look(machine)
     assert samples(ran)["disk_free_share", "/tmp"] == 0
-    assert "limit at least 0.05" in defects(ran)["disk_free_share", "/tmp"].reason
+    assert "instead of at least 0.05" in defects(ran)["disk_free_share", "/tmp"].reason
 
 
 def test_the_free_share_is_that_of_users_without_root():

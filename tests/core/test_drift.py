@@ -59,12 +59,13 @@ def test_the_page_of_drifts_shows_used_shares_of_limits_and_marks_those_beyond()
     ]
     drift = Drift(benchmark="gemm", metric="tflops", points=points)
     since = NOW - SHOWN_DAYS * DAY_S
-    page = drift_page([ClusterDrift(cluster="<b>", since=since, drifts=[drift])], NOW)
+    page = drift_page([ClusterDrift(cluster="<i>", since=since, drifts=[drift])], NOW)
     assert "gemm tflops" in page
     assert '<td data-label="change" class="n">+50%</td>' in page
     assert '<td data-label="last test" class="n">75%</td>' in page
     assert '<td data-label="95th percentile" class="n bad">150%</td>' in page
-    assert "<b>" not in page
+    assert "<i>" not in page
+    assert "<b>1</b> of 1 metric beyond the limit at the 95th percentile" in page
     assert change(Drift(benchmark="b", metric="m", points=points[:1])) == "-"
     assert "begin with <code>anubis accept</code>" in drift_page([], NOW)
     quiet = ClusterDrift(cluster="c", node="n1", since=since, drifts=[])
