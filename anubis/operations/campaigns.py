@@ -193,6 +193,9 @@ def carried_out(
     with caller.history() as history, ExitStack() as until_all_has_ended:
         premises = _read_premises(history, brief, caller)
         brief = spare_busy(brief, premises.work, caller)
+        if is_brought_up(brief.setting.cluster):  # or it would wait in the queue of their owner
+            holds = history.cluster(premises.cluster.name).holds
+            holds.refuse_held(brief.request.nodes or (), holder_of(brief.request.name), premises.at)
         with executor_of(
             brief.setting.cluster,
             brief.programs,

@@ -3,6 +3,7 @@ cluster does not have, as neither its history nor its file names them."""
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -248,7 +249,9 @@ def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | Non
             f'node "{shorten(strangers)}": nothing is known yet of cluster "{part.cluster}"{has};'
             " begin with anubis accept, or with anubis tell node-added NODES"
         )
-    same = HostNames(there).find(strangers[0])
+    zeros = re.compile(r"(?<!\d)0+(?=\d)")  # node1 means node0001
+    alike = {zeros.sub("", node): node for node in there}.get(zeros.sub("", strangers[0]))
+    same = HostNames(there).find(strangers[0]) or alike
     close = [same] if same else get_close_matches(strangers[0], there[:MOST_COMPARED], n=1)
     likely = f'; did you mean "{close[0]}"?' if close else ""
     return (

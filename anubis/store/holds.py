@@ -81,7 +81,7 @@ class HeldNodes:
         ):
             over = (HOLDS.c.until <= now) | (HOLDS.c.holder == self._holder)
             connection.execute(sa.delete(HOLDS.table).where(over))
-            self._refuse_held(connection, now)
+            _refuse(self._nodes, self._cluster, _all(connection, self._cluster, now))
             upsert(connection, HOLDS.table, self._rows(self._until))
             beginning()
 
@@ -99,18 +99,6 @@ class HeldNodes:
             )
             for node in self._nodes
         ]
-
-    def _refuse_held(self, connection: sa.Connection, now: float) -> None:
-        asked_for = set(self._nodes)
-        held = [hold for hold in _all(connection, self._cluster, now) if hold.node in asked_for]
-        if held:
-            first = held[0]
-            nodes = [hold.node for hold in held if hold.holder == first.holder]
-            raise BusyNodesError(
-                f'node "{shorten(nodes)}" of cluster "{self._cluster}" is held by {first.holder}'
-                f" ({first.owner}) since {utc(first.since)}; wait until that ends, or name other"
-                f" nodes; if that process died, the hold ends at {utc(first.until)}"
-            )
 
     def renew(self) -> None:
         """Renew the hold if it is time. To be called often: it seldom has anything to do."""
@@ -177,6 +165,11 @@ class Holds:
         finally:
             held.give_back()
 
+    def refuse_held(self, nodes: Sequence[str], holder: str, now: float) -> None:
+        """Refuse nodes that another holder has, before anything is started on them."""
+        others = [hold for hold in self.current(now) if hold.holder != holder]
+        _refuse(nodes, self._cluster, others)
+
     def settle(self, now: float) -> None:
         """Give damaged holds, and holds that a wrong clock dated too late, an end from now on:
         readers alone would never notice."""
@@ -190,6 +183,19 @@ class Holds:
         """Return holds by node."""
         with self._database.reading() as connection:
             return [hold for hold in _all(connection, self._cluster, now) if now < hold.until]
+
+
+def _refuse(nodes: Sequence[str], cluster: str, holds: Sequence[Hold]) -> None:
+    asked_for = set(nodes)
+    held = [hold for hold in holds if hold.node in asked_for]
+    if held:
+        first = held[0]
+        named = shorten([hold.node for hold in held if hold.holder == first.holder])
+        raise BusyNodesError(
+            f'node "{named}" of cluster "{cluster}" is held by {first.holder} ({first.owner}) since'
+            f" {utc(first.since)}; wait until that ends, or name other nodes; if that process died,"
+            f" the hold ends at {utc(first.until)}"
+        )
 
 
 def _all(connection: sa.Connection, cluster: str, now: float) -> list[Hold]:

@@ -737,3 +737,5 @@ def test_an_unknown_node_does_not_hide_a_no_go(fleet):
     refused = fleet.run("gate", "n1,n99", "--duration", "1h")
     assert (refused.code, 'did you mean "n9' in refused.err) == (64, False)
     assert 'node "n99" is not in cluster "fleet"' in refused.err
+    refused = fleet.run("gate", "n01", "--duration", "1h")
+    assert 'did you mean "n1"?' in refused.err

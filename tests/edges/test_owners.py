@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,10 @@ from anubis.core.records import Node
 from anubis.operations import owners
 from anubis.operations.caller import Caller
 from anubis.operations.campaign_files import Brief, read_request
+from anubis.operations.campaigns import run_campaign
 from anubis.operations.owners import OthersWork
 from anubis.operations.requests import AcceptRequest
+from anubis.store.history import History
 
 SINCE = 1_795_361_734.0
 JOBS = {
@@ -74,6 +77,19 @@ def test_a_named_busy_node_is_refused_with_the_owner_of_its_job(tmp_path, ear):
     free = brief(tmp_path, "n1", "n4")
     assert owners.spare_busy(free, WORK, ear) is free
     assert ear.remarks == []
+
+
+def test_nodes_of_another_campaign_are_refused_before_anything_is_started(tmp_path):
+    """A job of Slurm that brings Ray up there would wait in the queue until that campaign ends."""
+    file = tmp_path / "prod.yaml"
+    file.write_text("executor: ray\nstart: ssh\nnodes: n[1-2]\n")
+    caller = Caller(history_url=str(tmp_path / "history.sqlite"))
+    with (
+        History.open(str(caller.history_url)) as history,
+        history.cluster("prod").holds.hold(["n2"], "a campaign", time.time),
+        pytest.raises(BusyNodesError, match='node "n2" of cluster "prod" is held by a campaign'),
+    ):
+        run_campaign(AcceptRequest(("n1", "n2"), cluster=str(file)), caller)
 
 
 def test_a_keepers_test_of_many_nodes_goes_on_without_those_on_which_work_began(tmp_path, ear):

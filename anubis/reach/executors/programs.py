@@ -310,7 +310,9 @@ def failure(outcome: ProgramOutcome, spec: BenchmarkSpec, *, document: bool = Tr
         )
     number, code = death_signal(outcome, spec), exit_code(outcome, spec)
     if number is not None:
-        return add_last_words(f"{name} was killed by {signal_name(number)}", outcome, spec)
+        killed = f"{name} was killed by {signal_name(number)}"
+        killed += "; was that for memory?" if number == signal.SIGKILL else ""
+        return add_last_words(killed, outcome, spec)
     if code not in (0, NOT_APPLICABLE):
         return add_last_words(f"{name} exited with {code}", outcome, spec)
     if document and not outcome["stdout"].strip():
