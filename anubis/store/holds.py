@@ -167,8 +167,8 @@ class Holds:
 
     def refuse_held(self, nodes: Sequence[str], holder: str, now: float) -> None:
         """Refuse nodes that another holder has, before anything is started on them."""
-        others = [hold for hold in self.current(now) if hold.holder != holder]
-        _refuse(nodes, self._cluster, others)
+        foreign = [hold for hold in self.current(now) if hold.holder != holder]
+        _refuse(nodes, self._cluster, foreign)
 
     def settle(self, now: float) -> None:
         """Give damaged holds, and holds that a wrong clock dated too late, an end from now on:

@@ -177,7 +177,7 @@ def find_shortfall(short: Shortfall) -> Finding:
 
 
 def _amount(short: Shortfall, way: str) -> str:
-    """By how much, and which way. What is left of a rate is not rounded away."""
+    """The amount of a change, and its direction. What is left of a rate is not rounded away."""
     if not short.normal:
         return way
     if (times := short.measured / short.normal) >= MANY:
