@@ -207,7 +207,7 @@ def test_a_ticket_names_the_slow_devices_and_drift_the_shares_of_the_others(
         assert sorted(s for test in shares for s in test.shares) == pytest.approx(sorted(expected))
     assert history.experience.limit_shares(NOW * 2) == []
     assert "95th percentile" in page(visitor, "/drift")
-    assert "middle device of n5" in page(visitor, f"/drift/{history.cluster}/n5")
+    assert "median device of n5" in page(visitor, f"/drift/{history.cluster}/n5")
     problem(visitor.ask(f"/drift/{history.cluster}/n99"), 404)
     every = [(1 - v.similarity) / (1 - v.alpha) for v in compared]
     gauge = (
