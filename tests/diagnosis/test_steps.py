@@ -199,6 +199,14 @@ def test_a_process_waits_as_long_as_its_threads_do_since_the_oldest_sample(monke
     assert watch.share(6) is None
 
 
+@pytest.mark.parametrize(("waited_s", "is_active"), [(60.0, True), (2.0, False)])
+def test_a_program_that_wants_a_processor_and_gets_none_does_not_rest(waited_s, is_active):
+    """As seen of a healthy job at a load of 197: it was told to hang."""
+    before = scheduling._Work(at=0.0, ran_s=0.0, waited_s=0.0, sleeps=0, moved_bytes=0)
+    after = replace(before, at=84.0, ran_s=0.1, waited_s=waited_s, sleeps=4)
+    assert after.is_active_since(before) == is_active
+
+
 def test_the_kernel_counts_for_each_thread_of_a_process():
     own = Path("/proc/self/schedstat").read_text().split()
     waited_s = scheduling._waited_s(os.getpid())

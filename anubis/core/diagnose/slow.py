@@ -34,7 +34,7 @@ WANTS_NONE_S = 15.0  # a program that has rested for so long
 WAITS = 0.25  # share of the time that a program waits for a processor more than its peers
 WAITS_TIMES = 2.0  # and so many times as long as its peers
 FEWEST_LOOKS = 8  # at a program, that show for how much of the time it works
-NEARLY_ALWAYS = 0.8  # share of them in which it waits for no other rank
+MOSTLY = 0.6  # share of them in which it waits for no other rank
 MORE_WORK = 0.4  # share of them, by which it works more than its peers
 LEAST_EFFECT = 0.05  # of the step: the least excess of a rank's own time over its peers'
 ALPHA_CONFIDENCE = 0.85  # two independent signs agree: it is waited for, and works longer
@@ -245,7 +245,7 @@ def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
 
 
 def _waited_for(hearing: Hearing) -> Iterator[JobFact]:
-    """Yield ranks whose work is not recorded, as in a pipeline, that are nearly always at work
+    """Yield ranks whose work is not recorded, as in a pipeline, that are at work most of the time
     while the others mostly wait: they may be slow, or have more to do."""
     evidence = hearing.evidence
     measured = {rank for rank, pace in paces(evidence.steps).items() if pace.own_s is not None}
@@ -261,7 +261,7 @@ def _waited_for(hearing: Hearing) -> Iterator[JobFact]:
         typical = median(shares[peer] for peer in peers)
         by_chance = math.sqrt(typical * (1 - typical) / state.times_seen)
         is_more = shares[rank] - typical >= max(NOISE * by_chance, MORE_WORK)
-        if state.times_seen >= FEWEST_LOOKS and shares[rank] >= NEARLY_ALWAYS and is_more:
+        if state.times_seen >= FEWEST_LOOKS and shares[rank] >= MOSTLY and is_more:
             fact = JobFact(
                 kind=FactKind.MAY_BE_SLOW,
                 whom=rank_subject(evidence, rank),

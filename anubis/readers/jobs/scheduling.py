@@ -17,6 +17,7 @@ SHORTEST_S = 8.0  # shares of a shorter time say little
 MOST_THREADS = 4096  # of a process
 MOST_CHILDREN = 64  # of a rank: workers that load data
 RESTING = 0.005  # share of the time that a resting program may run: it may look at a clock
+WANTING = 0.2  # share of the time that it waits for a processor: one that rests is woken up seldom
 MOVED = ("rchar:", "wchar:")
 RESTING_SLEEPS = 1.0  # a second, that it may go to sleep again
 
@@ -27,6 +28,7 @@ class _Work:
 
     at: float
     ran_s: float
+    waited_s: float  # for a processor
     sleeps: int
     moved_bytes: int  # read and written, of files and pipes; 0 if the kernel does not tell
 
@@ -36,7 +38,8 @@ class _Work:
         passed_s = self.at - before.at
         ran_s = abs(self.ran_s - before.ran_s)  # a child that ended takes its time with it
         slept = self.sleeps - before.sleeps
-        return ran_s > RESTING * passed_s or slept > RESTING_SLEEPS * passed_s
+        wants = self.waited_s - before.waited_s > WANTING * passed_s  # it would run if it could
+        return wants or ran_s > RESTING * passed_s or slept > RESTING_SLEEPS * passed_s
 
 
 @dataclass
@@ -101,7 +104,7 @@ def _waited_s(pid: int) -> float | None:
 def _work_of(pid: int) -> _Work | None:
     """Return what a process has done; None if it is gone or may not be looked at."""
     try:
-        ran_ns = _main_ran_ns(pid)
+        ran_ns, waited_ns = _main_times(pid)
         status = Path("/proc", str(pid), "task", str(pid), "status").read_text(errors="replace")
         sleeps = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
     except (OSError, ValueError, IndexError):
@@ -109,9 +112,9 @@ def _work_of(pid: int) -> _Work | None:
     moved_bytes = _moved_bytes(pid)
     for child in islice(_children(pid), MOST_CHILDREN):
         with suppress(OSError, ValueError):  # it ended meanwhile
-            ran_ns += _main_ran_ns(child)
+            ran_ns += _main_times(child)[0]
             moved_bytes += _moved_bytes(child)
-    return _Work(time.monotonic(), ran_ns / 1e9, sleeps, moved_bytes)
+    return _Work(time.monotonic(), ran_ns / 1e9, waited_ns / 1e9, sleeps, moved_bytes)
 
 
 def _moved_bytes(pid: int) -> int:
@@ -122,8 +125,11 @@ def _moved_bytes(pid: int) -> int:
         return 0
 
 
-def _main_ran_ns(pid: int) -> int:
-    return int(Path("/proc", str(pid), "task", str(pid), "schedstat").read_text().split()[0])
+def _main_times(pid: int) -> tuple[int, int]:
+    """Return for how many nanoseconds the main thread of a process ran, and waited for a
+    processor."""
+    ran, waited, _ = Path("/proc", str(pid), "task", str(pid), "schedstat").read_text().split()
+    return int(ran), int(waited)
 
 
 def _children(pid: int) -> list[int]:
