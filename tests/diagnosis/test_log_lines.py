@@ -88,13 +88,15 @@ def test_lines_come_cut_and_clean_with_any_content(monkeypatch):
     assert lines == ["ab", " 3%|##", "tail", "x" * LONGEST, "\ufffd\ufffd", "red"]
 
 
-def test_only_the_end_of_a_huge_file_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_lines, "MOST_BYTES", 100)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_only_the_end_of_a_huge_file_is_read_and_no_half_of_a_line(tmp_path, monkeypatch, encoding):
     file = tmp_path / "a.log"
-    file.write_text("early\n" * 100 + "the last words\n")
-    lines = list(read_lines(file))
-    assert lines[-1] == "the last words"
-    assert len(lines) < 20
+    file.write_text("[rank3]: 早い\n" * 100 + "[rank1]: 最後\n", encoding=encoding)
+    assert list(read_lines(file))[::100] == ["[rank3]: 早い", "[rank1]: 最後"]
+    for most_bytes in range(60, 120):
+        monkeypatch.setattr(log_lines, "MOST_BYTES", most_bytes)
+        *lines, last = read_lines(file)
+        assert (set(lines), last) == ({"[rank3]: 早い"}, "[rank1]: 最後")
 
 
 @pytest.mark.parametrize("reader", ["kernel", "training", "inspector", "xpu_timer"])

@@ -475,6 +475,59 @@ def test_an_error_that_its_rank_outlived_ended_nothing(tmp_path, steps, is_error
     assert (event.gravity is Gravity.APPLICATION) == is_error
 
 
+END = datetime(2026, 5, 1, 13, 20, tzinfo=UTC).timestamp()
+
+
+def hours_of_steps(count=200, before=20):
+    """Steps once a minute, of which some come before ten o'clock."""
+    for step in range(-before, count):
+        at = f"2026-05-01 {10 + step // 60:02}:{step % 60:02}:00"
+        yield f"{at} iteration {500 + step:8d}/   90000 | {'loss ' * 18}\n"  # as Megatron's
+
+
+def test_few_lines_show_that_a_rank_outlived_an_error_if_their_steps_took_hours(tmp_path):
+    """16 KiB and more are in no buffer; a dated error needs a minute and ten steps."""
+    early, late = "".join(hours_of_steps(0)), "".join(hours_of_steps(before=0))
+    stamped = "2026-05-01 10:00:01,123 ERROR the shard cannot be read\n"
+    few = late[: late.index("10:30")].rpartition("\n")[0]
+    for name, text in {
+        "rank0.log": early + raised("OSError: retrying") + late,
+        "rank1.log": early + raised("OSError: retrying") + few,
+        "rank2.log": early + stamped + raised("OSError: retrying") + few,
+    }.items():
+        (tmp_path / "job" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "job" / name).write_text(text)
+        os.utime(tmp_path / "job" / name, times=(END, END))
+    log = read(tmp_path / "job").log
+    assert [(event.rank, event.gravity) for event in log] == [
+        (0, Gravity.NOTE),
+        (1, Gravity.APPLICATION),
+        (2, Gravity.NOTE),
+    ]
+
+
+def test_an_error_in_a_file_that_was_written_long_before_the_last_steps_ended_nothing(tmp_path):
+    """As of torchrun with a file for each stream: the error has no date of its own."""
+    folder = tmp_path / "run_1/attempt_0/0"
+    folder.mkdir(parents=True)
+    (folder / "stdout.log").write_text("".join(hours_of_steps()))
+    (folder / "stderr.log").write_text(raised("OSError: retrying"))
+    os.utime(folder / "stdout.log", times=(END, END))
+    for written_at, gravity in ((END - 7200, Gravity.NOTE), (END, Gravity.APPLICATION)):
+        os.utime(folder / "stderr.log", times=(written_at, written_at))
+        (event,) = read(tmp_path).log
+        assert event.gravity is gravity
+
+
+def test_a_traceback_among_many_others_has_the_date_of_the_line_before_it(tmp_path):
+    lines = [f"[rank{rank}]: 2026-05-01 10:00:00 step 5 loss 2\n" for rank in range(4)]
+    traces = [raised("KeyError: 1", prefix=f"[rank{k}]: ").splitlines() for k in range(4)]
+    lines += [f"{line}\n" for of_all in zip(*traces, strict=True) for line in of_all]
+    log = of_text(tmp_path, "".join(lines)).log
+    at = datetime(2026, 5, 1, 10, tzinfo=UTC).timestamp()
+    assert [event.at for event in log] == [at] * 4
+
+
 def test_the_last_error_of_a_rank_counts_even_if_it_outlived_many(tmp_path):
     steps = "".join(f"2026-05-01 10:00:00 step {step} {'loss ' * 18}\n" for step in range(700))
     text = f"{raised('OSError: retrying')}{steps}" * 25

@@ -67,6 +67,7 @@ class LogEvent:
     rank: int | None = None
     at: float | None = None
     by: float | None = None  # when at the latest, if `at` is unknown
+    written_by: float | None = None  # its line, if known: `at` may be of one long before it
     peer: str = ""  # the other end, as it was named: an address, a host, `rank 3`
     device: str = ""  # a PCI address, `mlx5_0`, `nvme0n1`
     detail: str = ""  # key of the same error on other ranks: without addresses and numbers

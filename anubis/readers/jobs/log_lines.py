@@ -7,6 +7,7 @@ no text are replaced. Nothing here knows what lines mean.
 from __future__ import annotations
 
 import calendar
+import codecs
 import gzip
 import json
 import re
@@ -26,6 +27,7 @@ MOST_BYTES = 1 << 30  # of a file, from its end; of a gzipped one, unpacked
 CHUNK = 1 << 20  # bytes
 MOST_FILES = 50_000  # logs, several for each machine
 REPLACED = "\ufffd"  # stands for bytes that are no text
+UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 NO_LOGS = {  # what lies beside logs
     *(".json", ".jsonl", ".pkl", ".pickle", ".pt", ".pth", ".bin", ".npz", ".npy", ".csv"),
@@ -79,27 +81,37 @@ def read_lines(
     packed."""
     try:
         with path.open("rb") as file:
-            packed = file.read(2) == GZIPPED
-            if packed:
+            head = file.read(2)
+            if head == GZIPPED:
                 file.seek(0)
                 with gzip.open(file) as unpacked:
                     yield from split_lines(cast(IO[bytes], unpacked), longest)
                 return
-            file.seek(max(0, file.seek(0, 2) - (most_bytes or MOST_BYTES)))
-            yield from split_lines(file, longest)
+            start = max(0, file.seek(0, 2) - (most_bytes or MOST_BYTES))
+            file.seek(start - start % 2)
+            yield from split_lines(file, longest, encoding=UTF_16.get(head, ""), is_cut=start > 0)
     except (OSError, ValueError, EOFError, zlib.error) as cause:
         reason = getattr(cause, "strerror", None) or cause
         raise EvidenceError(f'cannot read "{path}": {reason}') from None
 
 
-def split_lines(file: IO[bytes], longest: int = LONGEST) -> Iterator[str]:
-    rest, total = b"", 0
+def split_lines(
+    file: IO[bytes], longest: int = LONGEST, *, encoding: str = "", is_cut: bool = False
+) -> Iterator[str]:
+    """Yield lines. `is_cut`: the first one lacks its beginning, which says whose it is, and is left
+    out."""
+    rest, total, recoded = b"", 0, None
     while total < MOST_BYTES and (chunk := _read_chunk(file, is_first=not total)):
+        if not total and (encoding := encoding or UTF_16.get(chunk[:2], "")):
+            recoded = codecs.getincrementaldecoder(encoding)("replace")
         total += len(chunk)
+        if recoded:
+            chunk = recoded.decode(chunk).encode(errors="replace")
         *lines, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
-        yield from (_text(line, longest) for line in lines)
+        yield from (_text(line, longest) for line in lines[is_cut:])
+        is_cut = is_cut and not lines
         rest = rest[:longest]
-    if rest:
+    if rest and not is_cut:
         yield _text(rest, longest)
 
 
@@ -115,8 +127,7 @@ def _read_chunk(file: IO[bytes], *, is_first: bool) -> bytes:
 
 def _text(line: bytes, longest: int) -> str:
     text = line[:longest].decode(errors="replace")
-    if "\0" in text:
-        text = text.replace("\0", "")
+    text = text.replace("\0", "").removeprefix("\ufeff")
     return COLOURS.sub("", text) if "\x1b" in text else text
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
-from anubis.core.amounts import DAY_S
+from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.diagnose.crash import AROUND_S, WAITED_S
 from anubis.core.diagnose.error_classes import ErrorClasses, Recognised
 from anubis.core.diagnose.evidence import (
@@ -85,7 +85,7 @@ FAILED = "failed (exitcode:"  # torchrun, of each attempt
 RESTARTS = "will restart worker group"
 LAUNCHER = re.compile(r"[/<](?:torch/distributed/|frozen runpy|torchrun\b)|bin/torchrun")
 OF_LAUNCHER = re.compile(r"^[IWE]\d{4} .{1,60}torch/distributed/(?:elastic|run)")
-STEP = re.compile(r"(?<![a-z])(?:step|iter|iteration)s?\b[\"']?[ \t=:#\[]{0,4}(\d{1,12})\b", re.I)
+STEP = re.compile(r"(?<![a-z])(?:step|iter|iteration)s?\b[\"']?[ \t=:#\[]{0,10}(\d{1,12})\b", re.I)
 # what counts while nothing moves
 WAITING = re.compile(
     r"\b(?:waiting|retry(?:ing)?|attempt|heartbeat|watchdog|monitor(?:ing)?|poll(?:ing)?|health"
@@ -96,6 +96,7 @@ FEWEST_STEPS = 3  # that show that a count rises
 FRESH_S, LONGEST_FRESH_S = 3.0, 600.0  # of a last step that shows progress
 STEPS = 3.0  # steps go on if the last one is not older than so many take
 GLOO_WAIT = re.compile(r"Timed out waiting (\d+)ms")
+DATED_WITHIN = 64  # lines: several ranks may write tracebacks at once
 LONGEST_SHOWN = 240  # characters of a line
 MOST_OF_FILE = 2000  # events: floods say nothing new
 MOST_OF_KIND = 20  # of one speaker
@@ -103,7 +104,12 @@ MOST_SPEAKERS = 100_000  # ranks and processes that write into logs
 # of a rank that went on after an error of its own. What it wrote before may stand after it: a
 # buffer of 8 KiB is written when the process ends
 LIVED_ON_STEPS, LIVED_ON_LETTERS = 10, 1 << 16
+FEWEST_LETTERS = 1 << 14  # the same of steps of an hour: both buffers of Python's output
+LIVED_ON_S = 60.0  # after an error, in which a job did ten steps and more
+SAME_CLOCK_S = 2.0  # between lines of one process that go two ways
+LEVELS = ("ERROR", "WARN", "CRITICAL", "FATAL")  # of a line that announces a traceback
 OWN_ERRORS = (Gravity.APPLICATION, Gravity.MEMORY)
+OUTLIVED = (*OWN_ERRORS, Gravity.DISTRIBUTED)
 MOST_REPLACED = 0.1  # of the letters of a log: an old encoding has less, a packed file has more
 DEFAULT_GROUP = "default_pg"
 WORLD = "world"
@@ -173,6 +179,7 @@ class _Trace:
     """A traceback that is being written."""
 
     at: float | None
+    by: float | None  # when it began at the latest; None: its own lines do not say
     frame: str = ""
     lines: int = 0
     chained: int | None = None  # the event that it follows from
@@ -188,15 +195,18 @@ class _StepRun:
     until: float
     count: int = 1
 
+    @property
+    def step_s(self) -> float:
+        return (self.until - self.since) / max(1, self.count - 1)
+
     def progress(self) -> Rise:
-        step_s = (self.until - self.since) / max(1, self.count - 1)
         return Rise(
             what="steps",
             before=self.first,
             after=self.last if self.count >= FEWEST_STEPS else self.first,
             since=self.since,
             until=self.until,
-            vouches_s=min(max(FRESH_S, STEPS * step_s), LONGEST_FRESH_S),
+            vouches_s=min(max(FRESH_S, STEPS * self.step_s), LONGEST_FRESH_S),
         )
 
 
@@ -206,10 +216,20 @@ class _Sequel:
 
     letters: int = 0
     steps: int = 0
+    began: float | None = None  # the first of these steps
+    until: float = 0.0  # the last one
+
+    def note_step(self, at: float | None) -> None:
+        self.steps += 1
+        if at is not None:
+            self.began = at if self.began is None else self.began
+            self.until = at
 
     @property
     def shows_life(self) -> bool:
-        return self.steps >= LIVED_ON_STEPS and self.letters >= LIVED_ON_LETTERS
+        is_slow = self.began is not None and self.until - self.began >= HOUR_S
+        enough = FEWEST_LETTERS if is_slow else LIVED_ON_LETTERS
+        return self.steps >= LIVED_ON_STEPS and self.letters >= enough
 
 
 @dataclass(kw_only=True)
@@ -235,7 +255,9 @@ class Reading:
     steps: dict[Speaker, _StepRun] = field(default_factory=dict)
     began_at: float | None = None  # the first line that says when it was written
     restarted_at: float | None = None  # when the last attempt but one had failed
-    _recent: deque[str] = field(default_factory=lambda: deque(maxlen=6))
+    _recent: deque[str] = field(default_factory=lambda: deque(maxlen=DATED_WITHIN))
+    _line: str = ""  # that is read now, or what the engine of a container wrote before it
+    _announced: dict[Speaker, float] = field(default_factory=dict)  # errors by their last lines
     _traces: dict[Speaker, _Trace] = field(default_factory=dict)
     _ended: dict[Speaker, int | None] = field(default_factory=dict)  # its last traceback's event
     _linked: set[Speaker] = field(default_factory=set)  # their next traceback follows from the last
@@ -271,6 +293,7 @@ class Reading:
                 self._hear(text)
 
     def _hear(self, line: str) -> None:
+        self._line = self._stamp or line
         if self._stamp:
             self._recent.append(self._stamp)
         elif line[0] in "[{0123456789IWEF" or ":" in line[:40]:
@@ -283,7 +306,7 @@ class Reading:
         if self._sequels and (sequel := self._sequels.get(speaker)):
             sequel.letters += len(text)
         if "step" in text or "iter" in text or "Step" in text or "Iter" in text:
-            self._step(speaker, line, text)
+            self._step(speaker, text)
         if self._traces and speaker in self._traces and self._continue_trace(speaker, text):
             return
         if TRACEBACK in text and "traceback :" not in text:
@@ -291,8 +314,13 @@ class Reading:
             if speaker not in self._linked:
                 chained = None  # of another process with the same label
             self._linked.discard(speaker)
-            self._traces[speaker] = _Trace(at=self._now(), chained=chained)
+            by = self._announced.pop(speaker, None) or self._own_date(speaker)
+            self._traces[speaker] = _Trace(at=self._now(), by=by, chained=chained)
             return
+        if self._announced:
+            self._announced.pop(speaker, None)
+        if any(level in text for level in LEVELS) and (at := self._own_date(speaker)):
+            self._announced[speaker] = at
         if self._ended and text.startswith(CHAINED):
             self._linked.add(speaker)
         elif self._ended and text.strip():
@@ -374,16 +402,18 @@ class Reading:
 
     # --- how far, and in which attempt ---
 
-    def _step(self, speaker: Speaker, line: str, text: str) -> None:
+    def _step(self, speaker: Speaker, text: str) -> None:
         """Note a step, if the line says when it was written."""
         match = None if WAITING.search(text) else STEP.search(text)
-        at = time_of(self._stamp or line, self.about, self.zone) if match else None
-        if match is None or at is None:
+        if match is None:
             return
+        at = time_of(self._line, self.about, self.zone)
         if sequel := self._sequels.get(speaker):
-            sequel.steps += 1
+            sequel.note_step(at)
             if sequel.shows_life:
                 self._outlive(speaker)
+        if at is None:
+            return
         number, run = int(match[1]), self.steps.get(speaker)
         if run is None or number < run.last or at < run.until:
             self.steps[speaker] = _StepRun(first=number, since=at, last=number, until=at)
@@ -398,6 +428,13 @@ class Reading:
                 self.events[place] = (author, host, replace(event, gravity=Gravity.NOTE))
                 self._counts[speaker, event.code] = 0
                 self._lived_on += 1
+
+    def lived_until(self) -> Iterator[float]:
+        """Yield times before which no error ended the job, as it did steps for a while since. The
+        file was written no earlier than its lines were."""
+        for run in self.steps.values():
+            if run.count > LIVED_ON_STEPS:
+                yield min(run.until, self.about) - max(LIVED_ON_S, LIVED_ON_STEPS * run.step_s)
 
     def _goes_on(self, text: str) -> None:
         """Read what follows the failure of an attempt: the launcher's own words, or another
@@ -422,7 +459,13 @@ class Reading:
     # --- what is reported ---
 
     def _tell(
-        self, speaker: Speaker, host: str, recognised: Recognised, text: str, detail: str = ""
+        self,
+        speaker: Speaker,
+        host: str,
+        recognised: Recognised,
+        text: str,
+        detail: str = "",
+        trace: _Trace | None = None,
     ) -> int | None:
         """Return the event's place among those of the file; None if there are enough of its
         kind."""
@@ -449,7 +492,8 @@ class Reading:
             code=code,
             gravity=recognised.gravity,
             text=escape_line(text.strip())[:LONGEST_SHOWN],
-            at=self._now(),
+            at=trace.at if trace else self._now(),
+            written_by=(trace.by if trace else self._own_date(speaker)) or self.about,
             peer=_peer(recognised.parts),
             device=recognised.parts.get("device", ""),
             detail=detail or f"{code}: {remove_numbers(text)}",
@@ -473,6 +517,13 @@ class Reading:
         """Return the time of the last line that says when it was written."""
         times = (time_of(line, self.about, self.zone) for line in reversed(self._recent))
         return next((moment for moment in times if moment is not None), None)
+
+    def _own_date(self, speaker: Speaker) -> float | None:
+        """Return the time that the line itself states, unless steps of its speaker that stand
+        before it are later: then its clock is another one."""
+        at = time_of(self._line, self.about, self.zone)
+        run = self.steps.get(speaker)
+        return None if at is None or (run and run.until > at + SAME_CLOCK_S) else at
 
     # --- tracebacks ---
 
@@ -503,7 +554,7 @@ class Reading:
             self._ended[speaker] = trace.chained
             if first.code != "python-error" or recognised.kind.code == "python-error":
                 return  # it follows from the first
-        place = self._tell(speaker, "", recognised, f"{text} in {trace.frame}", detail)
+        place = self._tell(speaker, "", recognised, f"{text} in {trace.frame}", detail, trace)
         self._quoted.pop(self._label.process, None)
         if place is None:
             return
@@ -595,6 +646,7 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
     places = _Places(ranks=placed, processes={name: rank for name, (_, rank) in processes.items()})
     restarts = (reading.restarted_at for reading in readings)
     restarted_at = max((at for at in restarts if at is not None), default=0.0)
+    lived_until = max((at for reading in readings for at in reading.lived_until()), default=0.0)
     log: list[LogEvent] = []
     read: set[str] = set()
     spoken: set[int] = set()
@@ -603,6 +655,8 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         for speaker, host, event in reading.events:
             if event.at is not None and event.at < restarted_at:
                 continue  # in an earlier attempt
+            if event.gravity in OUTLIVED and (event.written_by or lived_until) < lived_until:
+                event = replace(event, gravity=Gravity.NOTE)
             spoke, node = places.locate(speaker, host, reading.source)
             log.append(replace(event, rank=spoke, node=event.node or node))
         named: set[str] = set()
