@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anubis.core.network.recency import NICS, Recency
 from anubis.core.records import Judgement
@@ -121,8 +121,8 @@ def network_line(between: BetweenNodes) -> str:
         cluster=between.cluster,
         campaign=between.campaign,
         measured_at=between.at,
-        links=[_links_measured(tiers, recency) for tiers, recency in between.tiers.items()],
-        pairs=[_pairs_measured(hops, recency) for hops, recency in between.pairs.items()],
+        links=[LinksMeasured(tiers=t, **_measured(r)) for t, r in between.tiers.items()],
+        pairs=[PairsMeasured(hops=h, **_measured(r)) for h, r in between.pairs.items()],
         suspects=between.suspects,
         bad_links=[BadLink(nodes=nodes, reason=why) for nodes, why in between.paths.items()],
         together=between.together,
@@ -130,26 +130,10 @@ def network_line(between: BetweenNodes) -> str:
     return json_line("fabric", fields)
 
 
-def _links_measured(tiers: tuple[int, int], recency: Recency) -> LinksMeasured:
-    return LinksMeasured(
-        every=recency.every,
-        measured=recency.measured,
-        below_normal=recency.short,
-        oldest=recency.oldest,
-        newest=recency.newest,
-        tiers=tiers,
-    )
-
-
-def _pairs_measured(hops: int, recency: Recency) -> PairsMeasured:
-    return PairsMeasured(
-        every=recency.every,
-        measured=recency.measured,
-        below_normal=recency.short,
-        oldest=recency.oldest,
-        newest=recency.newest,
-        hops=hops,
-    )
+def _measured(recency: Recency) -> dict[str, Any]:
+    """Return what links and pairs have in common."""
+    fields = dict(vars(recency))
+    return {"below_normal": fields.pop("short"), **fields}
 
 
 def fabric_page(clusters: Sequence[BetweenNodes], as_of: float, simulated: str = "") -> str:

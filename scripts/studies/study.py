@@ -74,6 +74,24 @@ def has(thing: str) -> bool:
     )
 
 
+class Report:
+    """What was expected and what came, line by line."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    def line(self, fact: str, is_so: bool, detail: object = "") -> None:
+        self.failures += not is_so
+        shown = f": {detail}" if detail != "" else ""
+        print(f"{'ok  ' if is_so else 'NOT '} {fact}{shown}", flush=True)
+
+    def end(self) -> int:
+        """Print the sum; return the exit code."""
+        wrong = f"{self.failures} not as they should be"
+        print(wrong if self.failures else "all as it should be")
+        return int(self.failures > 0)
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table in Markdown."""
     print("| " + " | ".join(header) + " |")
