@@ -202,13 +202,13 @@ def rules() -> tuple[InferenceRule, ...]:
     from anubis.core.diagnose import (
         crash,
         hang,
+        host_connections,
         log_facts,
         node_facts,
         root_cause,
         slow,
         stacks,
         transfers,
-        wires,
     )
 
     return (
@@ -218,10 +218,10 @@ def rules() -> tuple[InferenceRule, ...]:
         *hang.RULES,
         *stacks.RULES,
         *hang.MATCHING_RULES,
-        *wires.RULES,
+        *host_connections.RULES,
         *slow.RULES,
         *transfers.RULES,
-        *wires.SLOW_PATH_RULES,
+        *host_connections.SLOW_PATH_RULES,
         *root_cause.RULES,
         *node_facts.SETTINGS_RULES,
     )

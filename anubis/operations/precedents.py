@@ -11,7 +11,7 @@ from itertools import chain
 from anubis.config import catalog
 from anubis.core.history.events import FleetUpgraded
 from anubis.core.judge.equality import NodeSettings
-from anubis.core.judge.odd_numbers import CAME_ONCE, NO_SCREENS, Screens
+from anubis.core.judge.wrong_numbers import CAME_ONCE, NO_SCREENS, Screens
 from anubis.core.records import BenchmarkSpec, Campaign, CriteriaSet
 from anubis.store.history import ClusterHistory, History
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from anubis.core.amounts import DAY_S
 from anubis.core.judge.equality import NodeSettings
-from anubis.core.judge.odd_numbers import NotesOfNode
+from anubis.core.judge.wrong_numbers import NotesOfNode
 from anubis.core.records import Ended, Execution, Readings, Result, Step, Workload
 from anubis.store import row_mapping
 from anubis.store.campaigns import CAMPAIGNS, campaign_column, key_of, refuse_gone, short_row

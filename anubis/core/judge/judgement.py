@@ -32,7 +32,6 @@ from anubis.core.judge.group_verdicts import judge_members, searches
 from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
 from anubis.core.judge.missing_values import judge_missing
 from anubis.core.judge.node_kinds import assign_by_likeness, kinds_of, split_by_kind
-from anubis.core.judge.odd_numbers import NO_SCREENS, Screens, judge_odd_numbers, name_wrong_bits
 from anubis.core.judge.pair_verdicts import Crossed
 from anubis.core.judge.second_measurements import SharedCables, find_suspects, judge_by_both_times
 from anubis.core.judge.siblings import number_nodes
@@ -48,6 +47,12 @@ from anubis.core.judge.verdicts import (
     missing_criterion_reason,
     roll_up,
     verdict_on,
+)
+from anubis.core.judge.wrong_numbers import (
+    NO_SCREENS,
+    Screens,
+    judge_wrong_numbers,
+    name_wrong_bits,
 )
 from anubis.core.network.attribution import blamed_nodes
 from anubis.core.records import (
@@ -116,7 +121,7 @@ def assess(
     measured, executions = list(measured), list(executions)
     shared = _shared_cables(plan, measured)
     # first, because the GPU or place says more than each of its wrong numbers
-    alone: list[Verdict] = judge_odd_numbers(executions)
+    alone: list[Verdict] = judge_wrong_numbers(executions)
     batch_verdicts: list[BatchVerdict] = []
     to_confirm: set[tuple[str, Workload]] = set()
     neighbours = Neighbours(shared, ForeignLoad.from_executions(executions))

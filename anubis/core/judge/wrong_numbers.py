@@ -172,7 +172,7 @@ def runs_to_see_again(seen: int, runs: int) -> int:
 # --- verdicts --------------------------------------------------------------------------------
 
 
-def judge_odd_numbers(executions: Iterable[Execution]) -> list[Verdict]:
+def judge_wrong_numbers(executions: Iterable[Execution]) -> list[Verdict]:
     """A verdict on each node at which wrong numbers lead, and on those without a majority."""
     answers = answers_of(executions)
     right = right_digests(answers)

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from anubis.core.judge.odd_numbers import (
+from anubis.core.judge.wrong_numbers import (
     Answers,
     GpuRun,
     Screens,
     chance_of_one,
     find_culprits,
-    judge_odd_numbers,
+    judge_wrong_numbers,
     name_wrong_bits,
     right_digests,
     runs_to_see_again,
@@ -138,7 +138,7 @@ def test_healthy_nodes_with_other_kernels_are_never_accused_and_a_liar_among_the
             for node, library in libraries.items()
             for run in range(4)
         ]
-        verdicts = judge_odd_numbers(answers)
+        verdicts = judge_wrong_numbers(answers)
         named = {(v.participants[0], v.device) for v in verdicts if v.judgement == "defective"}
         assert named <= {liar}
         seen += liar is not None
@@ -222,10 +222,10 @@ WELL = [run_of("n0"), run_of("n1")]
         ),
     ],
 )
-def test_a_verdict_about_odd_numbers_has_the_part_the_counts_and_the_next_step(
+def test_a_verdict_about_wrong_numbers_has_the_part_the_counts_and_the_next_step(
     runs, device, judgement, code, words
 ):
-    (verdict,) = judge_odd_numbers([*WELL, *runs])
+    (verdict,) = judge_wrong_numbers([*WELL, *runs])
     assert (verdict.participants, verdict.device) == (("n2",), device)
     assert (verdict.judgement, verdict.code) == (judgement, code)
     assert words in verdict.reason
@@ -233,8 +233,8 @@ def test_a_verdict_about_odd_numbers_has_the_part_the_counts_and_the_next_step(
 
 def test_gpus_of_another_kind_do_not_vote_and_without_a_majority_none_is_right():
     others = [run_of(node, odd=[0, 1], kind="H200") for node in ("n3", "n4")]
-    assert judge_odd_numbers([*WELL, *others]) == []
-    split = judge_odd_numbers([*WELL, run_of("n3", odd=[0, 1]), run_of("n4", odd=[0, 1])])
+    assert judge_wrong_numbers([*WELL, *others]) == []
+    split = judge_wrong_numbers([*WELL, run_of("n3", odd=[0, 1]), run_of("n4", odd=[0, 1])])
     assert {(v.participants[0], v.judgement, v.code) for v in split} == {
         (f"n{number}", Judgement.UNKNOWN, "NO-MAJORITY") for number in (0, 1, 3, 4)
     }

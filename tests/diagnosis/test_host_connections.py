@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import pytest
 
-from anubis.core.diagnose import wires
+from anubis.core.diagnose import host_connections
 from anubis.core.diagnose.analyst import analyse
 from anubis.core.diagnose.evidence import Collector, Connection, JobEvidence, RankMap
 from anubis.core.diagnose.facts import FactKind, Whom, reason
@@ -149,7 +149,7 @@ def facts(connections, nodes=None):
         connections=tuple(connections),
         alive=True,
     )
-    reasoning = reason(evidence, wires.RULES)
+    reasoning = reason(evidence, host_connections.RULES)
     return reasoning.facts, analyse(reasoning, evidence)
 
 
@@ -255,7 +255,7 @@ def test_bytes_that_had_to_be_sent_twice_are_no_cut():
 def test_either_end_of_a_slow_pair_may_be_slow_with_half_the_confidence():
     told, _ = facts([between(0, 1, sending=30), between(1, 2, sending=4), between(2, 0)])
     assert [fact.whom.node for fact in told] == ["node1", "node2"]
-    assert {fact.confidence for fact in told} == {wires.SLOW_CONFIDENCE / 2}
+    assert {fact.confidence for fact in told} == {host_connections.SLOW_CONFIDENCE / 2}
 
 
 @pytest.mark.parametrize(
