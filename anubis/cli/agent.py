@@ -18,7 +18,7 @@ def agent(
         typer.Option(
             "--listen",
             metavar="ADDRESS:PORT",
-            help="Where readers reach it. Port 0: any free one.",
+            help="The address for readers. Port 0: any free one.",
         ),
     ] = "127.0.0.1:9841",
     token_file: Annotated[

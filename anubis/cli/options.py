@@ -74,7 +74,7 @@ Html = Annotated[
     typer.Option(
         "--html",
         metavar="FILE",
-        help="Where to write the HTML report. Default: reports/ in $ANUBIS_HOME.",
+        help="The file for the HTML report. Default: reports/ in $ANUBIS_HOME.",
     ),
 ]
 JUnit = Annotated[

@@ -60,7 +60,7 @@ PORTS_AT_LEAST = 50  # in a range that Ray shares with programs; the driver's ma
 
 @dataclass(frozen=True, kw_only=True)
 class _Nodes:
-    """What all clusters of real nodes may say of how programs are started there."""
+    """Keys of all clusters of real nodes: how programs are started there."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that every program finds in its environment, such as NCCL_IB_HCA. They come before
@@ -71,10 +71,10 @@ class _Nodes:
     python: str = ""
     """The Python that runs the programs, with torch. Default: the one that runs Anubis there."""
     ports: str = ""
-    """Ports at which programs may meet and serve, as `20000-20999`. Default: any that are free."""
+    """Ports at which programs may listen, as `20000-20999`. Default: any that are free."""
     shared_gpus: bool = False
-    """Whether to measure although other processes are on a node's GPUs. Without it such a node is
-    left alone, and is unknown."""
+    """Whether to measure even if other processes use a node's GPUs. By default, such a node is left
+    alone, and is unknown."""
     orchestrator: OrchestratorSettings | None = None
     """The owner of the nodes, whose work is left alone: a name under configs/orchestrators/, or
     what such a file says, as a table. Default: only Anubis."""
@@ -101,8 +101,8 @@ class LocalCluster(_Nodes):
 
     executor: Literal["local"]
     name: str = ""
-    """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
-    are never taken for those of another. Default: the name of this machine."""
+    """The name of this cluster in the history: letters, digits, dots and dashes. Nodes of different
+    clusters are never mixed up. Default: the name of this machine."""
     site: str = ""
     """The place of the cluster, for the cover of reports."""
     sku: str = ""
@@ -120,8 +120,8 @@ class RayCluster(_Nodes):
 
     executor: Literal["ray"]
     name: str = ""
-    """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
-    are never taken for those of another. Default: the name of this file."""
+    """The name of this cluster in the history: letters, digits, dots and dashes. Nodes of different
+    clusters are never mixed up. Default: the name of this file."""
     site: str = ""
     """The place of the cluster, for the cover of reports."""
     address: str = ""
@@ -153,9 +153,10 @@ class RayCluster(_Nodes):
     """The nodes to use: a node list, or @file, beside this file. Default: all nodes of Ray; with
     `start:`, all nodes of the orchestrator that are not kept from jobs."""
     sku: str = ""
-    """The kind of hardware, if all nodes are alike and their own names do not say enough."""
+    """The kind of hardware, if all nodes are alike and the names of their parts are not specific
+    enough."""
     skus: Mapping[str, str] = field(default_factory=dict)
-    """Kinds of hardware that nodes do not tell by themselves: a sku, and the list of its nodes."""
+    """Kinds of hardware that the nodes do not report: a sku, and the list of its nodes."""
     parallel_nodes: int | None = None
     """How many nodes may work at once. Without it, all of them."""
 
@@ -239,8 +240,8 @@ class SimulatedCluster:
 
     executor: Literal["simulated"]
     name: str = ""
-    """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
-    are never taken for those of another. Default: the name of this file."""
+    """The name of this cluster in the history: letters, digits, dots and dashes. Nodes of different
+    clusters are never mixed up. Default: the name of this file."""
     site: str = ""
     """The place of the cluster, for the cover of reports."""
     fleet: SimulatedFleet = field(default_factory=SimulatedFleet)

@@ -51,7 +51,7 @@ class TuningLine:
     device: str
     series: int
     parameters: Mapping[str, ParameterValue]
-    """What a suite asks for to get so few steps."""
+    """The parameters of a suite for so few steps."""
     unsettable: str
     """Why a suite cannot ask for it."""
 
@@ -83,7 +83,8 @@ class ResultDocument(TypedDict):
     parameters: NotRequired[Mapping[str, ParameterValue]]
     """Values as they were ordered; the others as `--describe` has them."""
     environment: NotRequired[Mapping[str, object]]
-    """What explains the numbers; `failed_devices` and `silent_devices` name what gave none."""
+    """Facts that explain the numbers; `failed_devices` and `silent_devices` name devices without
+    any."""
     started_at: NotRequired[float]
     duration_s: NotRequired[float]
     series: NotRequired[Sequence[SeriesFields]]

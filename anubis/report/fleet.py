@@ -71,7 +71,7 @@ class StandingLine:
     """It is out of service, owes an answer, or its passes do not count while a clock is in doubt;
     empty: none of these."""
     holder: str | None
-    """What has it now: a campaign."""
+    """The campaign that holds it now."""
     held_since: float | None
     last_verdict: Judgement | None
     last_code: str | None

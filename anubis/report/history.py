@@ -52,7 +52,7 @@ class EventLine:
     category: str = may_be_absent()
     """The category of an incident."""
     criteria: str = may_be_absent()
-    """What became of the criteria after an upgrade: learned again, or refused."""
+    """The criteria after an upgrade: learned again, or refused."""
     job: str = may_be_absent()
     duration_s: float = may_be_absent()
     """The planned duration of the job."""
@@ -71,7 +71,7 @@ class EventLine:
     action: str = may_be_absent()
     """What a repair did."""
     order: str = may_be_absent()
-    """What a person said: retire, return or close-breaker."""
+    """The order of a person: retire, return or close-breaker."""
     scope: str = may_be_absent()
     """The scope of the breaker that was closed."""
     failed: bool = may_be_absent()
@@ -88,7 +88,7 @@ class EventLine:
 class HoldLine:
     nodes: Sequence[str]
     holder: str
-    """What has them: a campaign."""
+    """The campaign that holds them."""
     owner: str
     """The process that renews it."""
     until: float

@@ -87,7 +87,7 @@ class SummaryLine:
     campaign: str
     cluster: str
     judgement: Judgement
-    """What the whole came to; the exit code follows it."""
+    """The judgement of the whole; the exit code follows it."""
     headline: str
     """The first line of the terminal."""
     healthy: Sequence[str]

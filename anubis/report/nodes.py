@@ -114,7 +114,7 @@ class NodeLine:
     node: str
     cluster: str
     standing: str
-    """What the first line of the terminal counts it as."""
+    """Its count in the first line of the terminal."""
     sku: str
     state: str | None
     """The state in the orchestrator's own words. null: it has none, or the orchestrator does not

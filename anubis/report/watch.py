@@ -293,7 +293,7 @@ class DeviationFields:
     metric: str
     unit: str
     family: str
-    """What it speaks of: cpu, gpu, pfc, throughput, disk or memory."""
+    """What it measures: cpu, gpu, pfc, throughput, disk or memory."""
     since: float
     until: float
     value: float | None

@@ -29,9 +29,9 @@ class NotifierSettings(ABC):
     """What to report: drain, release, requeue, repair, swap, ticket, breaker, suspect, diagnosis,
     attention (a person is needed for a node) and keeper-stopped. Default: all."""
     proposals: bool = False
-    """Whether to tell also of what is only proposed."""
+    """Whether to report also what is only proposed."""
     endings: bool = True
-    """Whether to tell also that something ended: a node is given back, a repair is proven, a
+    """Whether to report also that something ended: a node is given back, a repair is proven, a
     suspicion is over."""
 
     def wants(self, message: KeeperMessage) -> bool:

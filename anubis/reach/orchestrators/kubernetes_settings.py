@@ -14,8 +14,8 @@ class KubernetesSettings(OrchestratorSettings):
 
     kind: Literal["kubernetes"]
     kubeconfig: str = ""
-    """The file that says where the cluster is and who asks. Default: in a pod its service account,
-    elsewhere `$KUBECONFIG` or `~/.kube/config`."""
+    """The file with the cluster's address and the account to use. Default: in a pod its service
+    account, elsewhere `$KUBECONFIG` or `~/.kube/config`."""
     context: str = ""
     """The cluster of that file. Default: its current one."""
     nodes: str = ""

@@ -28,7 +28,7 @@ class NodeSkus:
     """The skus in the cluster's file: the same for every orchestrator."""
 
     by_node: Mapping[str, str] = field(default_factory=dict)
-    otherwise: str = ""  # of nodes that neither it nor the orchestrator speaks of
+    otherwise: str = ""  # of nodes for which neither names one
 
     def find(self, node: str, shown: str = "") -> str:
         """Return the sku of a node; `shown`: by the orchestrator, such as a label."""

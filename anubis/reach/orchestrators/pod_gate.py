@@ -69,7 +69,7 @@ class PodGate:
     service: str
     """The service's address, as pods reach it: `https://anubis.anubis.svc:8750`."""
     cluster: str
-    """What the history calls this cluster."""
+    """The name of this cluster in the history."""
     image: str = "curlimages/curl:8.10.1"
     """An image with sh and curl, which every node can pull."""
     authority: str = ""

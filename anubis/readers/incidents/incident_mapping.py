@@ -194,7 +194,7 @@ class IntervalMapping(_Columns):
     end: str
     """When it was over; an empty cell means not yet."""
     not_over: tuple[str, ...] = ()
-    """What else `end` says where the incident is not over, and `start` where there was none."""
+    """Other values of `end` if the incident is not over, and of `start` if there was none."""
 
     KEYS: ClassVar = (*_Columns.KEYS, "start", "end")
 
@@ -207,9 +207,9 @@ class EventMapping(_Columns):
     event: str
     """The column that says whether an incident begins or ends."""
     starts: tuple[str, ...]
-    """What it says where an incident begins."""
+    """Its value at the start of an incident."""
     ends: tuple[str, ...]
-    """What it says where an incident is over."""
+    """Its value at the end of an incident."""
     time: str
     """When it happened."""
 

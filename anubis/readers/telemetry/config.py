@@ -38,13 +38,13 @@ class MetricSettings:
     unit: str
     """The unit of its values."""
     low: float | None = None
-    """What it cannot fall below. Without it, the least that any node of the job shows."""
+    """Its lower bound. Default: the least value of any node of the job."""
     high: float | None = None
-    """What it cannot exceed. Without it, the most that any node of the job shows."""
+    """Its upper bound. Default: the largest value of any node of the job."""
     fault: Literal["low", "high", "either"]
     """The side of its peers on which a faulty node is expected."""
     family: str = ""
-    """What it speaks of: cpu, gpu, pfc, throughput, disk or memory."""
+    """What it measures: cpu, gpu, pfc, throughput, disk or memory."""
     floor: float = 0.0
     """A difference below this is nothing."""
     query: str
