@@ -304,13 +304,14 @@ def test_pairs_across_that_were_not_learned_before_teach_themselves(before):
 
 
 class OneSlow(SimulatedExecutor):
-    """Leaves of eight nodes. One node makes its groups slow."""
+    """Leaves of eight nodes. One node, or none, makes its groups slow."""
 
-    def __init__(self, nodes: int, slow: int) -> None:
+    def __init__(self, nodes: int, slow: int | None) -> None:
         self.fabric = FatTree(nodes=nodes, nodes_per_leaf=8, spines=2).fabric()
         names = ",".join(self.fabric.nodes)
         super().__init__(SimulatedFleet(nodes=names, slow_share=0), SPECS, self.fabric)
-        self.slow, self.rng = self.fabric.nodes[slow], np.random.default_rng(0)
+        self.slow = self.fabric.nodes[slow] if slow is not None else ""
+        self.rng = np.random.default_rng(0)
 
     def _measure(self, step, spec):
         if step.workload.benchmark != "model":
@@ -324,6 +325,16 @@ def test_the_slower_of_two_parts_is_searched(node):
     cluster = OneSlow(nodes=16, slow=node)
     outcome, _ = located(cluster, fabric=cluster.fabric)
     assert outcome.assessment.named(Judgement.DEFECTIVE) == (cluster.slow,)
+
+
+@pytest.mark.parametrize("slow", [None, 3])
+def test_leaves_of_different_sizes_are_compared_by_groups_of_one_size(slow):
+    """Leaves of 8, 8, 8 and 6 nodes."""
+    cluster = OneSlow(nodes=30, slow=slow)
+    assessment = located(cluster, fabric=cluster.fabric)[0].assessment
+    assert assessment.named(Judgement.DEFECTIVE) == ((cluster.slow,) if cluster.slow else ())
+    assert assessment.judgement is (Judgement.DEFECTIVE if cluster.slow else Judgement.HEALTHY)
+    assert len(assessment.named(Judgement.HEALTHY)) >= 24
 
 
 def test_a_node_of_all_groups_of_a_size_is_not_called_good_because_these_are_alike():

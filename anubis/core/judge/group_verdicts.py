@@ -218,6 +218,9 @@ class Searched:
             worst = replace(worst, participants=(node,))
             if node in on_bad_leaves:
                 yield _call_unknown(worst, "NO-GOOD-PAIR", "every node of its leaf fails alike")
+            elif node in at_fault and self._vanished and node in self._well:
+                reason = f"{self._evidence(node, own)}; but groups without it come and go, too"
+                yield _call_unknown(worst, CAME_AND_WENT, reason)
             elif node in at_fault:
                 yield replace(worst, reason=self._evidence(node, own))
             elif node in self._well:

@@ -37,6 +37,7 @@ TO_MAKE_SURE = 2  # two rounds: each suspect with other partners, and the rest t
 MOST_ACROSS = 48  # pairs
 MOST_INSIDE = 2  # of a part
 THIRD, MOST_PARTS = 3, 8  # parts, at least and at most; every two of n meet in n - 1 rounds
+MOST_WINDOWS = 4  # groups of one size in which all nodes of a part are compared with other parts
 MOST_FAILING = 2  # pairs of parts; more failing pairs have a common cause
 PHI = 0.618034  # steps of this share of a circle cover it soon
 Results = Generator[list[NextTest], list[bool], list[bool]]
@@ -189,6 +190,7 @@ class _Job:
     named_between: bool = False
     partners: frozenset[str] = frozenset()
     tested: dict[Group, bool] = field(default_factory=dict)  # parts, the last time
+    met: dict[tuple[Division, Division], tuple[Group, Group]] = field(default_factory=dict)
 
     def progress(self, further: GroupRound) -> SearchProgress:
         search = self.search
@@ -238,8 +240,24 @@ class _Job:
 
     def _test(self, parts: Sequence[Division]) -> Results:
         results = yield [Core(part.nodes) for part in parts]
+        size = self._common_size(parts)
+        turns = range(_windows(parts, size))
+        for turn in turns:
+            cores = [
+                (number, Core(_window(part.nodes, turn, size), size))
+                for number, part in enumerate(parts)
+                if not results[number] and turn in _own_turns(turns, len(part.nodes), size)
+            ]
+            failed = yield [core for _, core in cores]
+            for (number, _), is_bad in zip(cores, failed, strict=True):
+                results[number] |= is_bad
         self.tested.update(zip((part.nodes for part in parts), results, strict=True))
         return results
+
+    def _common_size(self, parts: Sequence[Division]) -> int:
+        """The number of nodes in which these parts are compared; 0 if they are as they are, because
+        all are equally large or groups fail without comparison."""
+        return common_size(parts) if self.search.by_comparison and not self.search.domains else 0
 
     def _test_once(self, parts: Sequence[Division]) -> Results:
         """The results of these parts; what was tested before is not tested again."""
@@ -308,8 +326,11 @@ class _Job:
         bad = list[tuple[Division, Division]]()
         if not THIRD <= len(division.parts) <= MOST_PARTS:
             return bad
+        size = self._common_size(division.parts)
         for number, met in enumerate(rounds_of_parts(division.parts)):
-            failed = yield [Core((*a.nodes, *b.nodes)) for a, b in met]
+            for a, b in met:
+                self.met[a, b] = _window(a.nodes, number, size), _window(b.nodes, number, size)
+            failed = yield [Core(tuple(chain(*self.met[two])), 2 * size) for two in met]
             bad += [two for two, is_bad in zip(met, failed, strict=True) if is_bad]
             if not number and len(met) > 1 and len(bad) == len(met):
                 break
@@ -319,9 +340,8 @@ class _Job:
         """Look for two nodes that fail only together, if few groups fail and some parts do not."""
         findings = NOTHING
         is_common = len(bad) > MOST_FAILING or set(chain.from_iterable(bad)) == {*division.parts}
-        for a, b in () if is_common else bad:
-            size = len(a.nodes) + len(b.nodes)
-            findings += yield from self.search.cross(a.nodes, b.nodes, size)
+        for a, b in (self.met[two] for two in (() if is_common else bad)):
+            findings += yield from self.search.cross(a, b, len(a) + len(b))
         return findings
 
     def _look_into_common(self, bad: Sequence[tuple[Division, Division]]) -> Tests:
@@ -372,6 +392,32 @@ class _Job:
         return self.size is not None
 
 
+def common_size(parts: Sequence[Division]) -> int:
+    """The size of the smallest of several parts, so that slow groups of all stand out; 0 if they
+    are equally large. Far smaller ones are filled up instead."""
+    sizes = [len(part.nodes) for part in parts]
+    smallest, largest = min(sizes), max(sizes)
+    return max(smallest, ceil(largest / MOST_WINDOWS)) if smallest < largest else 0
+
+
+def _windows(parts: Sequence[Division], size: int) -> int:
+    return ceil(max(len(part.nodes) for part in parts) / size) if size else 0
+
+
+def _own_turns(turns: range, nodes: int, size: int) -> range:
+    """The turns in which a part of so many nodes is tested: far smaller ones in the last one, in
+    which good nodes fill them up."""
+    return turns[: ceil(nodes / size)] if nodes >= size else turns[-1:]
+
+
+def _window(nodes: Group, turn: int, size: int) -> Group:
+    """The nodes of a part that are tested in a turn; all of them if no size is given."""
+    if not size or len(nodes) <= size:
+        return nodes
+    begin = min(turn % ceil(len(nodes) / size) * size, len(nodes) - size)
+    return nodes[begin : begin + size]
+
+
 def rounds_of_parts(parts: Sequence[Division]) -> Iterator[list[tuple[Division, Division]]]:
     """Every two parts, in rounds in which each part is once."""
     names = [str(place) for place in range(len(parts))]
@@ -416,6 +462,7 @@ def most_rounds(all_nodes: Division) -> int:
     """The largest number of rounds of groups, if one node or one pair of parts is at fault."""
     deepest, division = 1, all_nodes
     while division.parts:
+        deepest += _windows(division.parts, common_size(division.parts))
         division = max(division.parts, key=lambda part: len(part.nodes))
         deepest += bool(division.parts)
     return deepest + ceil(log2(max(len(division.nodes), SMALLEST))) + TO_MAKE_SURE
