@@ -12,7 +12,11 @@ BENCHMARK = contract.Benchmark(
     reveals="a slow or throttled core",
     duration_s=2.0,
     metrics=(contract.higher("sums_per_s", "1/s"),),
-    parameters=(contract.Parameter("samples", 20, "timed rounds", smoke=3, at_least=1),),
+    parameters=(
+        contract.Parameter(
+            "samples", 20, "timed rounds", smoke=3, at_least=1, counts=("sums_per_s",)
+        ),
+    ),
 )
 
 

@@ -12,7 +12,8 @@ for word in "$@"; do
  "stresses": "the kernel", "reveals": "a slow or overloaded host",
  "level": "micro", "scope": "node", "duration_s": 3,
  "metrics": [{"name": "starts_per_s", "unit": "1/s", "direction": "higher"}],
- "parameters": [{"name": "samples", "type": "int", "default": 10, "summary": "timed rounds"}]}
+ "parameters": [{"name": "samples", "type": "int", "default": 10, "summary": "timed rounds",
+  "counts": ["starts_per_s"]}]}
 END
         exit ;;
     --smoke) samples=3 ;;

@@ -98,7 +98,9 @@ class Parameter:
 
     `more_is_stronger`: with a larger number, or more words in its list, the program finds all that
     it finds with less. A pass with more then counts if less is asked for. `of_pair_test`: it says
-    between which devices to measure, and is set for each pair of nodes; no suite sets it.
+    between which devices to measure, and is set for each pair of nodes; no suite sets it. `counts`:
+    metrics of which each series has at least as many samples, or it counts as not measured, unless
+    the parameter `unless` is set.
     """
 
     name: str
@@ -108,6 +110,8 @@ class Parameter:
     at_least: float | None = None
     more_is_stronger: bool = False
     of_pair_test: bool = False
+    counts: tuple[str, ...] = ()
+    unless: str = ""
 
     def parse(self, text: str) -> Value:
         value = _READ[type(self.default)](text)
@@ -155,6 +159,8 @@ class Benchmark:
                 "summary": parameter.summary,
                 "more_is_stronger": parameter.more_is_stronger,
                 "of_pair_test": parameter.of_pair_test,
+                "counts": parameter.counts,
+                "unless": parameter.unless,
             }
             for parameter in self.parameters
         ]

@@ -89,7 +89,13 @@ BENCHMARK = contract.Benchmark(
             "batch", 0, "images per batch; 0: 64 on a GPU, 1 on a CPU", smoke=1, at_least=0
         ),
         contract.Parameter(
-            "samples", 15, "timed batches per pass", smoke=2, at_least=1, more_is_stronger=True
+            "samples",
+            15,
+            "timed batches per pass",
+            smoke=2,
+            at_least=1,
+            counts=("tflops",),
+            more_is_stronger=True,
         ),
         contract.Parameter("sample_s", 0.01, "seconds per batch", at_least=0),
     ),

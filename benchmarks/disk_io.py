@@ -66,7 +66,13 @@ BENCHMARK = contract.Benchmark(
         ),
         contract.Parameter("reserve_mib", 1024, "free space to leave", smoke=16, at_least=0),
         contract.Parameter(
-            "samples", 5, "runs per pattern", smoke=2, at_least=1, more_is_stronger=True
+            "samples",
+            5,
+            "runs per pattern",
+            smoke=2,
+            at_least=1,
+            counts=("bandwidth_gbps", "iops", "latency_us"),
+            more_is_stronger=True,
         ),
         contract.Parameter("sample_s", 0.5, "seconds per run", smoke=0.05, at_least=0.01),
     ),

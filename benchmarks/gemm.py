@@ -70,7 +70,13 @@ BENCHMARK = contract.Benchmark(
             at_least=0,
         ),
         contract.Parameter(
-            "samples", 30, "timed batches per product", smoke=3, at_least=1, more_is_stronger=True
+            "samples",
+            30,
+            "timed batches per product",
+            smoke=3,
+            at_least=1,
+            counts=("tflops",),
+            more_is_stronger=True,
         ),
     ),
 )

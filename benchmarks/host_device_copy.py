@@ -66,7 +66,13 @@ BENCHMARK = contract.Benchmark(
             more_is_stronger=True,
         ),
         contract.Parameter(
-            "samples", 20, "timed batches per direction", smoke=3, at_least=1, more_is_stronger=True
+            "samples",
+            20,
+            "timed batches per direction",
+            smoke=3,
+            at_least=1,
+            counts=("h2d_gbps", "d2h_gbps", "both_ways_gbps", "host_copy_gbps"),
+            more_is_stronger=True,
         ),
     ),
 )

@@ -35,7 +35,13 @@ BENCHMARK = contract.Benchmark(
             "sizes", "1024,65536,8388608", "bytes per message", smoke="65536", more_is_stronger=True
         ),
         contract.Parameter(
-            "samples", 3, "tests per size", smoke=1, at_least=1, more_is_stronger=True
+            "samples",
+            3,
+            "tests per size",
+            smoke=1,
+            at_least=1,
+            counts=("bandwidth_gbps",),
+            more_is_stronger=True,
         ),
     ),
 )

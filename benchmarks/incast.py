@@ -48,7 +48,9 @@ BENCHMARK = contract.Benchmark(
             smoke=0,
             at_least=0,
         ),
-        contract.Parameter("samples", 10, "timed batches per size", smoke=3, at_least=1),
+        contract.Parameter(
+            "samples", 10, "timed batches per size", smoke=3, at_least=1, counts=("ingress_gbps",)
+        ),
     ),
 )
 

@@ -62,7 +62,13 @@ BENCHMARK = contract.Benchmark(
             "prompt", 0, "tokens of a prompt; 0: a quarter of the model's context", at_least=0
         ),
         contract.Parameter(
-            "samples", 20, "timed batches of calls", smoke=3, at_least=1, more_is_stronger=True
+            "samples",
+            20,
+            "timed batches of calls",
+            smoke=3,
+            at_least=1,
+            counts=("prefill_tokens_per_s", "decode_tokens_per_s"),
+            more_is_stronger=True,
         ),
     ),
 )

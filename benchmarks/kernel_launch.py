@@ -54,7 +54,13 @@ BENCHMARK = contract.Benchmark(
         GPUS,
         contract.Parameter("launches", 5000, "launches per sample", smoke=100, at_least=1),
         contract.Parameter(
-            "samples", 30, "timed batches", smoke=3, at_least=1, more_is_stronger=True
+            "samples",
+            30,
+            "timed batches",
+            smoke=3,
+            at_least=1,
+            counts=("event_us", "wall_us", "single_us"),
+            more_is_stronger=True,
         ),
     ),
 )

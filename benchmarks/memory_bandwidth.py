@@ -85,7 +85,13 @@ BENCHMARK = contract.Benchmark(
             smoke=False,
         ),
         contract.Parameter(
-            "samples", 20, "timed batches per kernel", smoke=3, at_least=1, more_is_stronger=True
+            "samples",
+            20,
+            "timed batches per kernel",
+            smoke=3,
+            at_least=1,
+            counts=("bandwidth_gbps", "hbm_gbps"),
+            more_is_stronger=True,
         ),
     ),
 )

@@ -58,7 +58,13 @@ BENCHMARK = contract.Benchmark(
         ),
         contract.Parameter("directory", "", 'where the programs are; "": on PATH'),
         contract.Parameter(
-            "samples", 5, "runs per size", smoke=1, at_least=1, more_is_stronger=True
+            "samples",
+            5,
+            "runs per size",
+            smoke=1,
+            at_least=1,
+            counts=("busbw_gbps", "algbw_gbps", "latency_us"),
+            more_is_stronger=True,
         ),
     ),
 )

@@ -41,7 +41,13 @@ BENCHMARK = contract.Benchmark(
             smoke="host_to_device_memcpy_ce",
         ),
         contract.Parameter(
-            "samples", 3, "runs of the tool", smoke=1, at_least=1, more_is_stronger=True
+            "samples",
+            3,
+            "runs of the tool",
+            smoke=1,
+            at_least=1,
+            counts=("bandwidth_gbps", "latency_us"),
+            more_is_stronger=True,
         ),
     ),
 )

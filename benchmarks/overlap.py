@@ -57,7 +57,13 @@ BENCHMARK = contract.Benchmark(
         ),
         contract.Parameter("sample_s", 0.03, "seconds per sample", smoke=0.005, at_least=0.001),
         contract.Parameter(
-            "samples", 20, "pairs of timings", smoke=3, at_least=1, more_is_stronger=True
+            "samples",
+            20,
+            "pairs of timings",
+            smoke=3,
+            at_least=1,
+            counts=("slowdown", "tflops", "busbw_gbps"),
+            more_is_stronger=True,
         ),
     ),
 )

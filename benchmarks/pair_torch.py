@@ -42,7 +42,13 @@ BENCHMARK = contract.Benchmark(
             more_is_stronger=True,
         ),
         contract.Parameter(
-            "samples", 10, "timed batches per size", smoke=3, at_least=1, more_is_stronger=True
+            "samples",
+            10,
+            "timed batches per size",
+            smoke=3,
+            at_least=1,
+            counts=("bandwidth_gbps", "latency_us"),
+            more_is_stronger=True,
         ),
         *OF_PAIR_TEST,
     ),

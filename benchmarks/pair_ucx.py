@@ -56,7 +56,13 @@ BENCHMARK = contract.Benchmark(
         ),
         contract.Parameter("sample_s", 0.3, "seconds per sample", smoke=0.02, at_least=0.001),
         contract.Parameter(
-            "samples", 3, "tests per size and direction", smoke=1, at_least=1, more_is_stronger=True
+            "samples",
+            3,
+            "tests per size and direction",
+            smoke=1,
+            at_least=1,
+            counts=("bandwidth_gbps", "latency_us"),
+            more_is_stronger=True,
         ),
         *OF_PAIR_TEST,
     ),

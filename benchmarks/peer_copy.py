@@ -48,7 +48,13 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter("engine", "copy", '"copy": copy engines; "sm": kernels'),
         contract.Parameter("size_bytes", 1 << 28, "bytes per copy", smoke=1 << 20, at_least=4),
         contract.Parameter(
-            "samples", 15, "timed batches per pair", smoke=3, at_least=1, more_is_stronger=True
+            "samples",
+            15,
+            "timed batches per pair",
+            smoke=3,
+            at_least=1,
+            counts=("bandwidth_gbps",),
+            more_is_stronger=True,
         ),
     ),
 )

@@ -44,7 +44,13 @@ BENCHMARK = contract.Benchmark(
             at_least=0,
         ),
         contract.Parameter(
-            "samples", 20, "timed batches per way", smoke=3, at_least=1, more_is_stronger=True
+            "samples",
+            20,
+            "timed batches per way",
+            smoke=3,
+            at_least=1,
+            counts=("tflops",),
+            more_is_stronger=True,
         ),
     ),
 )

@@ -30,7 +30,14 @@ from anubis.core.errors import (
     UsageError,
     did_you_mean,
 )
-from anubis.core.records import BenchmarkSpec, ParameterValue, Readings, Result, Series
+from anubis.core.records import (
+    CUT_SHORT,
+    BenchmarkSpec,
+    ParameterValue,
+    Readings,
+    Result,
+    Series,
+)
 from anubis.core.text import escape_line, make_storable
 from anubis.reach.executors.guardian import add_library
 from anubis.reach.executors.start_settings import LEFT_NOTHING, Program
@@ -310,6 +317,8 @@ def _result(
             f'"series" has {len(series):,} entries, expected at most {MOST_SERIES:,}'
         )
     series_read = tuple(_series(entry, spec) for entry in series)
+    stated = cast(Mapping[str, ParameterValue], document.get("parameters", {}))
+    environment |= _find_cut_short(series_read, spec, stated if ordered is None else ordered)
     names = [(one_series.metric, one_series.device) for one_series in series_read]
     if len(set(names)) < len(names):
         raise ContractError("a metric is listed twice for one device")
@@ -333,6 +342,19 @@ def _check_parameters(
             raise ContractError(
                 f"it was measured with {name} {_spell(value)}, ordered was {_spell(meant)}"
             )
+
+
+def _find_cut_short(
+    series: Iterable[Series], spec: BenchmarkSpec, parameters: Mapping[str, ParameterValue]
+) -> dict[str, object]:
+    """A note of each series that has fewer samples than ordered, for those who judge."""
+    numbers = spec.samples_ordered(parameters)
+    cut_short = [
+        [s.metric, s.device, number]
+        for s in series
+        if len(s.samples) < (number := numbers.get(s.metric.partition(":")[0], 0))
+    ]
+    return {CUT_SHORT: cut_short} if cut_short else {}
 
 
 def _spell(value: object) -> str:
@@ -387,6 +409,7 @@ def _environment(document: dict[str, object]) -> dict[str, object]:
     facts: dict[str, object] = json.loads(
         make_storable(json.dumps(environment, ensure_ascii=False))
     )
+    facts.pop(CUT_SHORT, None)  # is found here, and never believed
     return facts
 
 

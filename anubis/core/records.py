@@ -15,7 +15,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import repeat
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -103,6 +103,8 @@ class ParameterSpec:
     summary: str = ""
     more_is_stronger: bool = False  # a pass with more also counts if less is asked for
     of_pair_test: bool = False  # given with each step (between which devices), not in the workload
+    counts: tuple[str, ...] = ()  # metrics of which each series has at least as many samples
+    unless: str = ""  # the parameter that, if it is set, ends what is said of `counts`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,11 +142,27 @@ class BenchmarkSpec:
             raise ValueError(f"duration_s is {self.duration_s:g}, expected seconds above 0")
         if self.scope == "pair" and self.needs.min_nodes < 2:
             raise ValueError("scope pair needs min_nodes of at least 2")
+        for parameter in self.parameters:
+            if unknown := [name for name in parameter.counts if name not in self._families]:
+                raise ValueError(f'{parameter.name} counts "{unknown[0]}", which is no metric')
+            if parameter.counts and parameter.type != "int":
+                raise ValueError(f"{parameter.name} counts samples and is no whole number")
 
     @property
     def crosses_rails(self) -> bool:
         """True if it can measure from one rail to another."""
         return {"shift", "rails"} <= {p.name for p in self.parameters if p.of_pair_test}
+
+    def samples_ordered(self, parameters: Mapping[str, ParameterValue]) -> dict[str, int]:
+        """The least number of samples that each series of a metric has with these parameters."""
+        chosen = {p.name: p.default for p in self.parameters} | dict(parameters)
+        return {
+            metric: number
+            for parameter in self.parameters
+            for metric in parameter.counts
+            if isinstance(number := chosen[parameter.name], int)
+            and not chosen.get(parameter.unless)
+        }
 
     def metric(self, name: str) -> MetricSpec | None:
         """The family of a metric: `tflops:bf16` is `tflops`, qualified."""
@@ -225,6 +243,8 @@ def _is_more(value: ParameterValue, than: ParameterValue) -> bool:
         return set(str(than).split(",")) < set(str(value).split(","))
     return value > than
 
+
+CUT_SHORT = "cut_short"  # in an environment: metric, device and ordered number of short series
 
 # prefixes of names among the parameters of a workload
 VARIABLE = "env."  # variables in the environment of its program
@@ -516,6 +536,20 @@ class Result:
     series: Readings = Readings.pack()
     environment: Mapping[str, object] = field(default_factory=dict)
     not_applicable: str = ""
+
+    @property
+    def cut_short(self) -> Mapping[tuple[str, str], int]:
+        """The number of samples ordered, for each series with fewer, by metric and device."""
+        noted = cast(Iterable[tuple[str, str, int]], self.environment.get(CUT_SHORT, ()))
+        return {(metric, device): number for metric, device, number in noted}
+
+    @property
+    def whole_series(self) -> Readings:
+        """The series with as many samples as ordered, which alone prove something."""
+        cut_short = self.cut_short
+        if not cut_short:
+            return self.series
+        return Readings.pack(s for s in self.series if (s.metric, s.device) not in cut_short)
 
 
 class Ended(StrEnum):

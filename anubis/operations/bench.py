@@ -108,6 +108,10 @@ def _measure(program: Program, arguments: Sequence[str], limit_s: float) -> Resu
         result = catalog.parse_result(run.stdout, program.spec)
     except ContractError as error:
         raise ContractError(f"{command}: {error}") from None
+    for (metric, device), number in result.cut_short.items():
+        raise ContractError(
+            f"{command}: {metric} of {device} has fewer samples than {number}, which were ordered"
+        )
     expected = NOT_APPLICABLE if result.not_applicable else 0
     if run.returncode != expected:
         document = '"not_applicable" has a reason' if expected else "something was measured"

@@ -66,7 +66,13 @@ PARAMETERS = (
         more_is_stronger=True,
     ),
     contract.Parameter(
-        "samples", 20, "timed batches per size", smoke=3, at_least=1, more_is_stronger=True
+        "samples",
+        20,
+        "timed batches per size",
+        smoke=3,
+        at_least=1,
+        counts=("busbw_gbps", "algbw_gbps", "latency_us"),
+        more_is_stronger=True,
     ),
 )
 

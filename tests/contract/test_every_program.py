@@ -120,6 +120,7 @@ def test_smoke_document_is_one_that_the_catalog_reads(program, smoke, describe):
     ran = smoke(program)
     result = parse_result(ran.stdout, spec, ran.document["parameters"])
     assert result.series or result.not_applicable
+    assert not result.cut_short
 
 
 def test_a_document_with_a_field_that_no_schema_has_is_not_read(describe, benchmark_file):

@@ -291,6 +291,26 @@ def test_a_missing_measurement_is_unknown_and_an_inapplicable_one_is_not_applica
     assert sum(v.code == "NODE-LOST" for v in assessment.verdicts()) == 1
 
 
+@pytest.mark.parametrize(("benchmark", "reason"), [("compute", "compute: "), ("pair", "")])
+def test_samples_that_were_ordered_and_not_delivered_leave_a_node_unknown(benchmark, reason):
+    plan = small_plan(8, [entry(benchmark)])
+    done = list(executions(plan, lambda step, i: 100.0))
+    criteria = learn(plan, done)
+    short = {"cut_short": [["rate", "cuda:0", 100]]}
+    done = [
+        replace(run, result=replace(run.result, environment=short))
+        if "n2" in run.step.participants
+        else run
+        for run in done
+    ]
+    assessment = judged(plan, done, criteria)
+    assert by_node(assessment) == {f"n{i}": U if i == 2 else H for i in range(8)}
+    (node,) = (node for node in assessment.nodes if node.node == "n2")
+    assert node.owes == (benchmark,)
+    measured = f"{reason}measured 8 of 100 samples of rate on cuda:0"
+    assert measured in {v.reason for v in assessment.verdicts()} | {node.reason}
+
+
 def failing(plan, how, failures):
     """All is measured but for these: by node, how its runs ended, the last one in a later turn."""
     done = list(executions(plan, lambda step, i: 100.0))

@@ -364,6 +364,22 @@ def test_a_device_without_results_is_named_and_those_of_others_are_kept(name, ki
     assert [series.device for series in event.result.series] == ["cpu"]
 
 
+def test_a_series_with_fewer_samples_than_ordered_is_noted_and_no_document_is_believed_about_it():
+    counting = ParameterSpec(name="steps", type="int", default=3, counts=("speed",), unless="kind")
+    ordered = replace(SPEC, parameters=(*SPEC.parameters[:3], counting))
+    claims = {**DOCUMENT, "environment": {"cut_short": 7}, "parameters": {}}
+
+    def cut_short(steps, spec=ordered, **more):
+        return parse_result(json.dumps(claims), spec, {"steps": steps, **more}).cut_short
+
+    assert not cut_short(2)
+    assert cut_short(3) == {("speed", "cpu"): 3}
+    kind = ParameterSpec(name="kind", type="str", default="plain")
+    timed = replace(ordered, parameters=(counting, kind))
+    assert not cut_short(3, timed)
+    assert cut_short(3, timed, kind="")
+
+
 @pytest.mark.parametrize("devices", [["cuda:3"], {"cuda:3": "a\x1b[2J"}, {"cuda:3": 7}, {}])
 def test_devices_that_left_nothing_are_a_table_of_reasons(devices):
     event = heard({**DOCUMENT, "environment": {"failed_devices": devices}})

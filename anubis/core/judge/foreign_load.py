@@ -81,7 +81,7 @@ def _shares_of(results: Iterable[Result], metric: str, device: str) -> Samples:
         [
             _read(result.environment.get(TAKEN), metric, device, series.samples.size)
             for result in results
-            for series in result.series
+            for series in result.whole_series
             if (series.metric, series.device) == (metric, device)
             and are_usable(series.samples, may_be_0=False).all()
         ]

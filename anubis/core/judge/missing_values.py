@@ -1,10 +1,11 @@
-"""Values that a run lacks although nodes of its kind have them: a metric that its program did not
-write, or a device that it no longer sees.
+"""Values that a run lacks: a metric that its program did not write, a device that it no longer
+sees although nodes of its kind have it, or samples that were ordered.
 
 A program that ends well may have measured less than it should: a GPU fell off the bus, or half of
 the metrics were not written. The rest looks healthy, so the node is unknown. What nodes of a kind
 have is known from the campaign, if most of them have it, and from criteria. Metrics that only
-limits judge are facts that need not exist everywhere.
+limits judge are facts that need not exist everywhere. How many samples a series has is known if a
+parameter of its program declares it (`counts`).
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ OfSku = tuple[Workload, str]  # a program, and the sku of its nodes
 def judge_missing(
     executions: Iterable[Execution], plan: Plan, criteria: Iterable[CriteriaSet]
 ) -> Iterator[Verdict]:
-    """Yield a verdict for each run on one node that lacks values which most nodes have."""
+    """Yield a verdict for each run on one node that lacks values which most nodes have, and for
+    each run that has fewer samples than ordered."""
     runs: defaultdict[OfSku, defaultdict[Layout, list[Execution]]]
     runs = defaultdict(lambda: defaultdict(list))  # those of one layout lack the same
     for run in executions:
+        if run.final and run.result.cut_short:
+            yield _verdict_on_cut_short(run)
         if run.final and run.ended is Ended.MEASURED and len(run.step.participants) == 1:
             of_sku = run.step.workload, plan.sku(run.step.participants[0])
             runs[of_sku][run.result.series.layout].append(run)
@@ -48,7 +52,7 @@ def judge_missing(
         for layout, alike in by_layout.items():
             lacking = list(_lacking(layout, usual, learned.get((workload, sku), {}), spec))
             if lacking:
-                yield from (_verdict(run, lacking) for run in alike)
+                yield from (_verdict_on_lacking(run, lacking) for run in alike)
 
 
 def _usual_places(
@@ -120,18 +124,41 @@ def _is_compared(metric: str, spec: BenchmarkSpec) -> bool:
     return declared is not None and declared.judged_by == "fleet"
 
 
-def _verdict(run: Execution, lacking: Sequence[str]) -> Verdict:
-    benchmark = run.step.workload.benchmark
+def _verdict_on_cut_short(run: Execution) -> Verdict:
+    ordered = run.result.cut_short
+    numbers = {
+        (metric, device): number for metric, device, number in run.result.series.layout.series
+    }
+    (metric, device), *rest = ordered
+    more = f", and too few of {len(rest)} more" if rest else ""
+    return _verdict(
+        run,
+        f"measured {numbers[metric, device]} of {ordered[metric, device]} samples of {metric} on"
+        f" {device}{more}",
+        "measured fewer samples than ordered",
+    )
+
+
+def _verdict_on_lacking(run: Execution, lacking: Sequence[str]) -> Verdict:
     values = "1 value" if len(lacking) == 1 else f"{len(lacking)} values"
     shown = ", ".join(lacking[:NAMED])
     more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
     be = "is" if len(lacking) == 1 else "are"
+    return _verdict(
+        run,
+        f"{values} that most nodes have {be} missing: {shown}{more}",
+        "did not measure all that most nodes have",
+    )
+
+
+def _verdict(run: Execution, reason: str, effect: str) -> Verdict:
+    benchmark = run.step.workload.benchmark
     return Verdict(
         participants=run.step.participants,
         benchmark=benchmark,
         parameters=run.step.workload.parameters,
         judgement=Judgement.UNKNOWN,
         code="NOT-MEASURED",
-        reason=f"{values} that most nodes have {be} missing: {shown}{more}",
-        cause=f"{benchmark} did not measure all that most nodes have",
+        reason=reason,
+        cause=f"{benchmark} {effect}",
     )

@@ -255,7 +255,7 @@ def _answered_demands(
 ) -> defaultdict[str, set[Demanded]]:
     answered = defaultdict[str, set[Demanded]](set)
     for execution in executions:
-        if execution.final and execution.ended in ANSWERED:
+        if execution.final and execution.ended in ANSWERED and not execution.result.cut_short:
             workload = execution.step.workload
             for name in execution.step.participants:
                 if name in nodes:

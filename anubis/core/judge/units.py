@@ -163,7 +163,7 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
             step = execution.step
             size = _size(step.participants, plan.fabric) * (step.workload in plan.reproducing)
             workload_rows = rows[_sku(step.participants, plan) + size, step.workload]
-            workload_rows.add(step.participants, execution.result.series)
+            workload_rows.add(step.participants, execution.result.whole_series)
     every = [
         alike
         for (sku, workload), measured in rows.items()

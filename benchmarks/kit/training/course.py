@@ -71,7 +71,16 @@ def parameters(models: str, catalog: Iterable[str], smoke: str) -> tuple[contrac
             smoke="tiny",
         ),
         contract.Parameter("batch", 0, "samples per step and rank; 0: the model's own", at_least=0),
-        contract.Parameter("steps", 30, "timed steps", smoke=3, at_least=1, more_is_stronger=True),
+        contract.Parameter(
+            "steps",
+            30,
+            "timed steps",
+            smoke=3,
+            at_least=1,
+            more_is_stronger=True,
+            counts=("samples_per_s", "compute_s"),
+            unless="seconds",
+        ),
         contract.Parameter("warmup", 0, "steps to drop after the first few", at_least=0),
         contract.Parameter("loss_steps", 10, "steps on each device alone", smoke=2, at_least=1),
         contract.Parameter(
