@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anubis.core.clock import ClockReading
+from anubis.core.errors import UsageError
 from anubis.text import places
 
 if TYPE_CHECKING:
@@ -82,10 +83,27 @@ class Caller:
             user = str(os.getuid())
         return f"{user}@{socket.gethostname()}"
 
-    def history(self) -> History:
+    def history(self, *, begins: bool = False) -> History:
+        """Open the history. `begins`: the operation may be the first on a new one."""
         from anubis.store.history import History
 
-        return History.open(self.history_url or places.history_url())
+        return History.open(self.find_history(begins=begins))
+
+    def find_history(self, *, begins: bool = False) -> str:
+        """URL of the history. Nothing is decided by a file that $ANUBIS_HISTORY names and that does
+        not exist: an empty history has nothing against any node."""
+        from anubis.store.database import absent_file
+
+        url = self.history_url or places.history_url()
+        is_chosen = self.history_url is None and places.is_history_chosen()
+        if is_chosen and (absent := absent_file(url)):
+            if not begins:
+                raise UsageError(
+                    f'ANUBIS_HISTORY names "{absent}", which does not exist: correct the path, or'
+                    " begin a history there with anubis accept"
+                )
+            self.remark(f'a new history begins in "{absent}", which ANUBIS_HISTORY names')
+        return url
 
     def remark(self, sentence: str) -> None:
         """Receive a sentence worth knowing that is not part of the answer."""

@@ -190,7 +190,7 @@ def carried_out(
     long or fail, so a caller that makes more of the result gives its own answer inside the block.
     `beside`: writes what belongs to the campaign; a refused campaign leaves no trace of either."""
     brief = campaign_files.read_request(request, caller)
-    with caller.history() as history, ExitStack() as until_all_has_ended:
+    with caller.history(begins=True) as history, ExitStack() as until_all_has_ended:
         premises = _read_premises(history, brief, caller)
         brief = spare_busy(brief, premises.work, caller)
         if is_brought_up(brief.setting.cluster):  # or it would wait in the queue of their owner

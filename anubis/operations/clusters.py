@@ -173,7 +173,7 @@ def find_for_import(
 def now_in(name: str | None, caller: Caller) -> float:
     """Time by the clock of a cluster's turns; nothing is entered. A cluster that the history does
     not know has no turns, so the wall clock is used."""
-    with caller.history() as history, suppress(UsageError):
+    with caller.history(begins=True) as history, suppress(UsageError):
         return time_in(look_up(history, name), caller).now
     return caller.clock()  # wall clock: there is no other
 

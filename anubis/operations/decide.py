@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from anubis.config import catalog, configs
+from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
 from anubis.core.history.events import (
     EventRecord,
@@ -108,6 +108,8 @@ def refuse_nodes(part: ClusterHistory, event: FleetEvent, terms: Terms, *, may_t
 
 def read_repertoire(terms: Terms) -> Repertoire:
     suite = configs.suite(terms.suite)
+    if terms.criteria:  # refused now, also if no test will read them
+        criteria_files.load(terms.criteria.expanduser(), suite.name)
     in_suite = {entry.benchmark for entry in suite.benchmarks}
     programs = catalog.load((places.shipped_folder("benchmarks"), *terms.benchmarks), in_suite)
     policy = configs.policy(terms.policy).selection

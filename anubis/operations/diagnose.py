@@ -103,7 +103,7 @@ def diagnose_and_tell(
 ) -> tuple[DiagnosisView, tuple[str, ...]]:
     """Diagnose with the advice of earlier diagnoses, keep the diagnosis, and report new suspects to
     the keeper. Return the diagnosis and those suspects."""
-    with caller.history() as history:
+    with caller.history(begins=True) as history:
         part = resolve(history, request.cluster, caller)
         now = time_in(part, caller).now if request.at is None else request.at
         past = part.diagnoses.read_since(now - configs.diagnosis(request.policy).repeat_s)

@@ -17,12 +17,12 @@ from typing import Literal
 
 from anubis.config import catalog, configs
 from anubis.config.catalog import Catalog
-from anubis.core.errors import ConfigError, StoreError
+from anubis.core.errors import ConfigError, StoreError, UsageError
 from anubis.core.records import BenchmarkSpec
+from anubis.operations.caller import Caller
 from anubis.operations.keeping import kept_policy
 from anubis.reach.executors.machine import cpu_model, gpu_models, intel_gpus
 from anubis.store.history import History
-from anubis.text import places
 from anubis.text.wording import quantity
 
 
@@ -194,12 +194,12 @@ def _way_to(package: str) -> str:
 
 
 def _history() -> Iterator[Check]:
-    url = places.history_url()
     try:
+        url = Caller().find_history()
         with History.open(url) as history:
             count = len(history.campaigns.newest(limit=1000))
             named = {kept_policy(part).notify for part in history.every()} - {""}
-    except StoreError as error:
+    except (StoreError, UsageError) as error:
         yield Check("history", "bad", str(error))
         return
     yield Check("history", "good", f"{quantity(count, 'campaign')} in {url}")

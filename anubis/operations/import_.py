@@ -166,7 +166,7 @@ def import_incidents(request: IncidentImport, caller: Caller = NO_CALLER) -> Imp
             f'"{file}" has no usable incident, and does not say how long a node was watched:'
             " nothing was imported"
         )
-    with caller.history() as history:
+    with caller.history(begins=True) as history:
         part, new = find_for_import(history, cluster, caller)
         strangers: tuple[str, ...] = ()
         if nodes is None and has_nodes(part, cluster):
@@ -197,7 +197,7 @@ def report_incidents(
     if not taken.incidents:
         left_out = "; ".join(map(_sentence, taken.left_out))
         raise UsageError(f"no usable incident in {source}: {left_out or 'it has no record'}")
-    with caller.history() as history:
+    with caller.history(begins=True) as history:
         part, new = find_for_import(history, cluster, caller)
         taken, strangers = _drop_strangers(taken, part, cluster, caller)
         if new:
@@ -260,7 +260,7 @@ def import_nodes(request: NodeImport, caller: Caller = NO_CALLER) -> ImportedNod
     _tell(taken, caller)
     if not taken.attributes:
         raise UsageError(f'"{file}" names no usable node: nothing was imported')
-    with caller.history() as history:
+    with caller.history(begins=True) as history:
         part = _enter_cluster(history, cluster, caller)
         watched = {watch.node for watch in part.watches.all()}
         kept = history.imports.add_attributes(
@@ -308,7 +308,7 @@ def _keep(
         setting=_digest(plan, executions),
         created_at=since,
     )
-    with caller.history() as history:
+    with caller.history(begins=True) as history:
         part = _enter_cluster(history, request.cluster, caller)
         campaign = dataclasses.replace(campaign, cluster=part.cluster)
         before = history.campaigns.finished_in(campaign.setting, campaign.cluster)

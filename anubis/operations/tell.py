@@ -130,7 +130,7 @@ def _owners(option: str) -> str:
 
 def tell(telling: Telling, caller: Caller = NO_CALLER) -> Receipt:
     """Keep an event. It changes what is known of its nodes."""
-    with caller.history() as history, history.together():
+    with caller.history(begins=True) as history, history.together():
         (answer,) = tell_all([telling], history, caller)
         if isinstance(answer, AnubisError):
             raise answer

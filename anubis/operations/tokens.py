@@ -57,7 +57,7 @@ def make_token(
         made_by=caller.name(),
         expires_at=None if lasts_s is None else now + lasts_s,
     )
-    with caller.history() as history:
+    with caller.history(begins=True) as history:
         if not (secret and any(is_same(token, kept, now) for kept in history.tokens.all())):
             history.tokens.add(token)
     return made

@@ -74,7 +74,7 @@ def tell_suspicions(
     view: LookView, cluster: str | None = None, caller: Caller = NO_CALLER
 ) -> tuple[str, ...]:
     """Report suspects to the keeper; return those that it did not know of."""
-    with caller.history() as history:
+    with caller.history(begins=True) as history:
         part = resolve(history, cluster, caller)
         event_records = suspicions_of(view.look, part, time_in(part, caller).now)
         event_records = drop_strangers(event_records, part, cluster, caller)
@@ -153,7 +153,7 @@ class _Recording:
 
 def _rates(cluster: str, caller: Caller) -> Mapping[tuple[str, str], HitRate]:
     """Hit rates of earlier suspicions, if the history knows the cluster."""
-    with caller.history() as history:
+    with caller.history(begins=True) as history:
         if cluster not in history.clusters.names():
             return {}
         return hit_rates(history.cluster(cluster).keeping.suspicions())

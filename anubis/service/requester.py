@@ -47,7 +47,7 @@ class Requester(Caller):
     def name(self) -> str:
         return self.token or "anubis serve"
 
-    def history(self) -> History:
+    def history(self, *, begins: bool = False) -> History:
         return self._history
 
     def remark(self, sentence: str) -> None:

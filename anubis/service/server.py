@@ -35,7 +35,6 @@ from anubis.service.service_settings import ServiceSettings
 from anubis.service.service_state import AuditTrail, House
 from anubis.service.slow_pages import Overviews, Question
 from anubis.store.database import own_name
-from anubis.text.places import history_url
 
 ENDS_WITHIN_S = 5  # for requests under way, when the service stops
 BACKLOG = 500  # connections that wait to be accepted
@@ -122,7 +121,7 @@ def protocol_in(held: Connections[ImpatientProtocol]) -> type[ImpatientProtocol]
 def serve(request: ServeRequest, caller: Caller) -> None:
     """Serve until the process is told to end; return after the last answer."""
     settings = ServiceSettings.from_request(request)
-    url = caller.history_url or history_url()
+    url = caller.find_history()
     history = OpenHistory.open(url)
     try:
         valid = [token for token in history.tokens.all() if token.revoked_at is None]

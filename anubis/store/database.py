@@ -272,6 +272,20 @@ def _parse(url: str) -> sa.URL:
     raise StoreError(_unknown(_hide_secrets(url)))
 
 
+def absent_file(url: str) -> str:
+    """The file of an SQLite history if it does not exist yet; else empty."""
+    parsed = _parse(url)
+    if parsed.get_backend_name() != "sqlite" or parsed.database == ":memory:":
+        return ""
+    try:
+        Path(str(parsed.database)).stat()
+    except FileNotFoundError:
+        return str(parsed.database)
+    except OSError:  # who opens it says why it cannot be read
+        pass
+    return ""
+
+
 def _unknown(url: str) -> str:
     return (
         f'history "{url}": expected a file, "sqlite:///FILE" or'

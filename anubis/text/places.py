@@ -39,6 +39,11 @@ def history_url() -> str:
     return os.environ.get("ANUBIS_HISTORY") or f"sqlite:///{home() / 'history.sqlite'}"
 
 
+def is_history_chosen() -> bool:
+    """True if $ANUBIS_HISTORY names the history."""
+    return bool(os.environ.get("ANUBIS_HISTORY"))
+
+
 def events() -> Path | None:
     """$ANUBIS_EVENTS: the folder to which campaigns write their events; none by default."""
     chosen = os.environ.get("ANUBIS_EVENTS")
