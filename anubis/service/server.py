@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import resource
 import socket
 import ssl
 import sys
@@ -35,6 +34,7 @@ from anubis.service.service_settings import ServiceSettings
 from anubis.service.service_state import AuditTrail, House
 from anubis.service.slow_pages import Overviews, Question
 from anubis.store.database import own_name
+from anubis.text.open_files import allow_open_files
 
 ENDS_WITHIN_S = 5  # for requests under way, when the service stops
 BACKLOG = 500  # connections that wait to be accepted
@@ -185,7 +185,7 @@ def _listen(house: House, caller: Caller) -> None:
     host, port = listening.getsockname()[:2]
     scheme = "https" if certificate else "http"
     caller.remark(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-    _allow_open_files()
+    allow_open_files(OPEN_FILES)
     sys.setswitchinterval(SWITCHES_EVERY_S)
     gc.set_threshold(*LOOKS_FOR_GARBAGE)
     with listening:
@@ -205,13 +205,6 @@ async def _answer_until_stopped(
         limit_s = settings.connections.first_head_s
         loop.create_server = partial(loop.create_server, ssl_handshake_timeout=limit_s)
     await uvicorn.Server(config).serve(sockets=[listening])
-
-
-def _allow_open_files() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES:
-        files = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
 
 
 def _bind(settings: ServiceSettings) -> socket.socket:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import secrets
 import shutil
 import sys
@@ -34,6 +33,7 @@ from anubis.reach.executors.remote_commands import (
     argv_here,
 )
 from anubis.reach.executors.start_settings import RayStart, start_ways
+from anubis.text.open_files import allow_open_files
 
 HEAD_TRIES = 3  # another may take the port that was free a moment ago
 HEAD_DEADLINE_S = 60.0  # on a machine whose cores are free
@@ -69,7 +69,7 @@ class StartedRay:
         self._remote_commands: list[RemoteCommand] = []
         self._secret = secrets.token_hex(32)
         self._folder = Path(tempfile.mkdtemp(prefix="anubis-start-", dir=safe_place()))
-        allow_files(FILES_BESIDE + len(ways))
+        allow_open_files(FILES_BESIDE + len(ways))
         self._sender: Sender | None = None
         try:
             self._sender = Sender(start, self.own_address)
@@ -213,12 +213,3 @@ def order_for(
 
 def scratch_in(parent: Path) -> Path:
     return parent / f"anubis-node-{secrets.token_hex(4)}"
-
-
-def allow_files(count: int) -> None:
-    """Raise the limit of open files: each way to a node is a pipe, and the default is 1024
-    files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < count:
-        limit = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
