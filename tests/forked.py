@@ -187,6 +187,7 @@ class ForkServer:
 
 def torch_server(factory: pytest.TempPathFactory) -> ForkServer:
     """The one that has loaded torch; torch._dynamo is more than half of what a rank of a small
-    training costs, and no rank shares it."""
+    training costs, and no rank shares it; torch.distributed.run is what each launcher loads."""
     folder = common_folder(factory, "forks")
-    return ForkServer(folder, "torch", "torch._dynamo", is_shared=True)
+    modules = ("torch", "torch._dynamo", "torch.distributed.run")
+    return ForkServer(folder, *modules, is_shared=True)
