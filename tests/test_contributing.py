@@ -95,7 +95,7 @@ def read_roll_call(path, context):
     gone = [int(line) for line in path.read_text().split()]
     states = tuple(ProcessState(rank=rank, pulse=Pulse.STOPPED) for rank in gone)
     collectors = frozenset({Collector.PROCESSES})
-    return JobEvidence(job="", at=0.0, collectors=collectors, processes=states)
+    return JobEvidence(collectors=collectors, processes=states)
 
 
 TRACE = TraceReader(

@@ -309,7 +309,7 @@ def _ask_agents(
     else:
         why = f"no agent answered with a look: {next(iter(seen.silent.values()), '')}"
         gaps = dict.fromkeys(trace_readers()["live"].brings, why)
-        evidence = JobEvidence(job="", at=0.0, collectors=frozenset(), gaps=gaps)
+        evidence = JobEvidence(collectors=frozenset(), gaps=gaps)
     return replace(evidence, asked=AskedNodes(nodes=each_node, silent=seen.silent))
 
 
@@ -337,14 +337,14 @@ def _collect(
 
 def _gap(reader: TraceReader, why: str) -> JobEvidence:
     gaps = dict.fromkeys(reader.brings, why)
-    return JobEvidence(job="", at=0.0, collectors=frozenset(), gaps=gaps)
+    return JobEvidence(collectors=frozenset(), gaps=gaps)
 
 
 def _fabric(topology: str) -> JobEvidence:
     from anubis.operations.topology import survey
 
     fabric = survey(topology, None).fabric
-    return JobEvidence(job="", at=0.0, collectors=frozenset(), fabric=fabric)
+    return JobEvidence(collectors=frozenset(), fabric=fabric)
 
 
 def _look(path: Path) -> Look:

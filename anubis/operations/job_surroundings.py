@@ -76,7 +76,7 @@ def surroundings(
     if away is None:
         return between
     collectors = frozenset({Collector.REACH})
-    reach = JobEvidence(job="", at=at, collectors=collectors, unreachable=away)
+    reach = JobEvidence(at=at, collectors=collectors, unreachable=away)
     return join_evidence(between, [reach])
 
 
@@ -86,13 +86,12 @@ def _network_evidence(
     last = next(measured_across(history, part, nodes), None)
     if last is None:
         groups = groups_of(part.experience.happenings(at).attributes, nodes)
-        return JobEvidence(job="", at=at, collectors=frozenset(), groups=groups)
+        return JobEvidence(at=at, collectors=frozenset(), groups=groups)
     campaign, network = last
     measured_at = campaign.finished_at or campaign.created_at
     caller.remark(f"the fabric is that of campaign {campaign.id}, {moment(measured_at)}")
     working = tuple(working_pairs(network)) if campaign.created_at >= at else ()
     return JobEvidence(
-        job="",
         at=at,
         collectors=frozenset(),
         fabric=campaign.plan.fabric,

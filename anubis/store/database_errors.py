@@ -71,11 +71,7 @@ def _may_pass(error: BaseException) -> bool:
     return state is None or state.startswith(passing) or error.connection_invalidated
 
 
-def insist(
-    work: Callable[[], T],
-    remark: Callable[[str], None],
-    wants_stop: Callable[[], bool] = lambda: False,
-) -> T:
+def insist(work: Callable[[], T], remark: Callable[[str], None]) -> T:
     """Do the work, and again while the history cannot be reached; what is done twice must count
     once."""
     begun, has_remarked = time.monotonic(), False
@@ -83,8 +79,6 @@ def insist(
         try:
             return work()
         except StoreUnreachableError as error:
-            if wants_stop():
-                raise
             if time.monotonic() - begun >= PATIENCE_S:
                 raise type(error)(f"{error}; that has lasted {PATIENCE_S:.0f} s") from error
             if not has_remarked:

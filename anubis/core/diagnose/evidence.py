@@ -319,8 +319,8 @@ class AskedNodes:
 class JobEvidence:
     """All that is known of one job at one moment."""
 
-    job: str
-    at: float
+    job: str = ""
+    at: float = 0.0
     collectors: frozenset[Collector]
     ranks: RankMap = field(default_factory=RankMap)
     gaps: Mapping[Collector, str] = field(

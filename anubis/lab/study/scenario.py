@@ -39,9 +39,9 @@ def _require_at_least(name: str, value: float, least: float) -> None:
         raise ValueError(f'"{name}" is {value:g}, expected at least {least:g}')
 
 
-def _require_above(name: str, value: float, bound: float = 0.0) -> None:
-    if not bound < value < math.inf:
-        raise ValueError(f'"{name}" is {value:g}, expected more than {bound:g}')
+def _require_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ValueError(f'"{name}" is {value:g}, expected more than 0')
 
 
 def _require_unique(name: str, words: Iterable[str]) -> None:
@@ -61,7 +61,7 @@ class Size:
 
     def __post_init__(self) -> None:
         _require_at_least("nodes", self.nodes, 1)
-        _require_above("share", self.share)
+        _require_positive("share", self.share)
 
 
 SHORTEST_LIMIT_H = 0.1  # six minutes: what ends sooner is no job worth a test
@@ -94,7 +94,7 @@ class Jobs:
     def __post_init__(self) -> None:
         _require_at_least("devices_per_node", self.devices_per_node, 1)
         _require_at_least("load", self.load, 0)
-        _require_above("median_h", self.median_h)
+        _require_positive("median_h", self.median_h)
         _require_at_least("spread", self.spread, 0)
         if self.limit_h is not None:
             self._check_pieces(self.limit_h)
@@ -121,7 +121,7 @@ class Benchmark:
     """How long it takes on a node."""
 
     def __post_init__(self) -> None:
-        _require_above("minutes", self.minutes)
+        _require_positive("minutes", self.minutes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,17 +222,17 @@ class Scenario:
                 raise ValueError(f'"{name}" is {getattr(self, name):g}, expected at most {limit:,}')
         _require_at_least("nodes", self.nodes, 1)
         _require_at_least("seeds", self.seeds, 1)
-        _require_above("days", self.days)
-        _require_above("past_days", self.past_days)
+        _require_positive("days", self.days)
+        _require_positive("past_days", self.past_days)
         _require_at_least("checkpoint_h", self.checkpoint_h, 0)
-        _require_above("cron_every_h", self.cron_every_h)
+        _require_positive("cron_every_h", self.cron_every_h)
         if not 0 <= self.spares < self.nodes:
             raise ValueError(
                 f"spares is {self.spares}, expected 0 to {self.nodes - 1} of the nodes"
             )
         _require_at_least("known_defects", self.known_defects, 0)
         if self.incident_costs_h is not None:
-            _require_above("incident_costs_h", self.incident_costs_h)
+            _require_positive("incident_costs_h", self.incident_costs_h)
         if not 0 <= self.catch <= 1:
             raise ValueError(f"catch is {self.catch:g}, expected a share from 0 to 1")
         if self.shows_h is not None:

@@ -89,7 +89,7 @@ class FlightDump:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read_dumps(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
+def read_dumps(folder: Path) -> JobEvidence:
     """Read all dumps of a folder. One that cannot be read is a gap; if none can, that is an
     error."""
     files, broken = _files(folder), Broken()
@@ -114,7 +114,7 @@ def read_dumps(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
         )
     now = {rank: dump for rank, dump in dumps.items() if rank not in earlier}
     gaps = broken.gaps(Collector.CALLS)
-    return _check_one_moment(evidence_of(now, job=job, at=at, expected=earlier, gaps=gaps))
+    return _check_one_moment(evidence_of(now, expected=earlier, gaps=gaps))
 
 
 def _read(path: Path) -> tuple[Path, FlightDump]:
@@ -297,7 +297,6 @@ def _seconds(value: object, *, a_second: float = 1e9) -> float | None:
 def evidence_of(
     dumps: Mapping[int, FlightDump],
     *,
-    job: str = "",
     at: float = 0.0,
     expected: Iterable[int] = (),
     gaps: Mapping[Collector, str] | None = None,
@@ -309,7 +308,6 @@ def evidence_of(
     transfers = tuple(recorded_transfers(calls))
     met = {Collector.PROGRESS, Collector.CALLS, *([Collector.TRANSFERS] if transfers else [])}
     return JobEvidence(
-        job=job,
         at=at,
         collectors=frozenset(met),
         gaps=gaps or {},

@@ -60,7 +60,7 @@ class EndedCollective:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read_inspector(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
+def read_inspector(path: Path) -> JobEvidence:
     """Read all files of a folder, or one file for all."""
     files, broken = _files(path), Broken()
     limit = min(MOST_LINES, max(FEWEST_LINES, MOST_COLLECTIVES // max(1, len(files))))
@@ -68,7 +68,7 @@ def read_inspector(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
     if not ended:
         expected = "expected files of NCCL Inspector such as host-pid123.log, timed by the device"
         raise broken.error(f'"{path}" has no lines, {expected}')
-    return evidence_of(ended, f'"{path}"', job=job, at=at, gaps=broken.gaps(Collector.STEPS))
+    return evidence_of(ended, f'"{path}"', gaps=broken.gaps(Collector.STEPS))
 
 
 def _read(file: Path, limit: int) -> list[EndedCollective]:
@@ -160,8 +160,6 @@ def evidence_of(
     ended: Sequence[EndedCollective],
     where: str,
     *,
-    job: str = "",
-    at: float = 0.0,
     gaps: Mapping[Collector, str] | None = None,
 ) -> JobEvidence:
     shared = sorted(_shared_collectives(_last_run(ended)), key=lambda collective: collective.at)
@@ -172,8 +170,6 @@ def evidence_of(
             f" ranks of a communicator recorded: no rank can be compared"
         )
     return JobEvidence(
-        job=job,
-        at=at,
         collectors=frozenset({Collector.STEPS, Collector.TRANSFERS}),
         gaps=gaps or {},
         steps=steps,

@@ -14,7 +14,7 @@ def read_telemetry(path: Path, context: TraceContext) -> JobEvidence:
         look = context.look(path)
     except AnubisError as error:
         raise EvidenceError(str(error)) from None
-    return JobEvidence(job="", at=look.end, collectors=frozenset({Collector.TELEMETRY}), look=look)
+    return JobEvidence(at=look.end, collectors=frozenset({Collector.TELEMETRY}), look=look)
 
 
 TRACE = TraceReader(

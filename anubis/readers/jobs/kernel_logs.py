@@ -251,8 +251,6 @@ def read_kernel(
     if dropped:
         broken.reasons.append(_dropped(dropped, lines))
     return JobEvidence(
-        job="",
-        at=0.0,
         collectors=frozenset({Collector.KERNEL_LOG}),
         gaps=broken.gaps(Collector.KERNEL_LOG),
         log=tuple(events),

@@ -74,16 +74,16 @@ class TraceSpan:
 SpansOfSteps = Mapping[tuple[int, int], list[TraceSpan]]  # of a rank and a step
 
 
-def read_step_table(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
+def read_step_table(path: Path) -> JobEvidence:
     with open_table(path, EvidenceError, most_lines=MOST_ROWS) as table:
-        return _evidence(table, job, at)
+        return _evidence(table)
 
 
-def parse_step_table(text: str, where: str, *, job: str = "", at: float = 0.0) -> JobEvidence:
-    return _evidence(parse_table(text, where, EvidenceError, most_lines=MOST_ROWS), job, at)
+def parse_step_table(text: str, where: str) -> JobEvidence:
+    return _evidence(parse_table(text, where, EvidenceError, most_lines=MOST_ROWS))
 
 
-def _evidence(table: Table, job: str, at: float) -> JobEvidence:
+def _evidence(table: Table) -> JobEvidence:
     spans: dict[tuple[int, int], list[TraceSpan]] = {}
     stages: dict[int, int] = {}
     table.require(*COLUMNS)
@@ -100,8 +100,6 @@ def _evidence(table: Table, job: str, at: float) -> JobEvidence:
     if not spans:
         raise EvidenceError(f"{table.where}: no steps")
     return JobEvidence(
-        job=job,
-        at=at,
         collectors=frozenset({Collector.STEPS}),
         ranks=RankMap(stages=stages),
         steps=tuple(step_times(spans, stages)),
@@ -198,8 +196,6 @@ def read_traces(folder: Path, ranks: RankMap = NO_RANKS) -> JobEvidence:
         raise broken.error(f'"{folder}" has no traces with steps, expected *.json of a profiler')
     stages = ranks.stages or pipeline_stages(groups)
     return JobEvidence(
-        job="",
-        at=0.0,
         collectors=frozenset({Collector.STEPS}),
         ranks=RankMap(stages=stages),
         steps=tuple(step_times(spans, stages)),

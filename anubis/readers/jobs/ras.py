@@ -62,7 +62,7 @@ class RasReport:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read_ras(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
+def read_ras(path: Path) -> JobEvidence:
     """Read a file of one report or of several, or a folder of such files in the order of their
     names."""
     files = _files(path) if path.is_dir() else [path]
@@ -74,7 +74,7 @@ def read_ras(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
         reports.sort(key=lambda report: report.taken)
     if not reports[-1].size:
         raise EvidenceError(f'"{path}": RAS reports no communicators: the job had none left')
-    evidence = evidence_of(reports, job=job, at=at)
+    evidence = evidence_of(reports)
     return replace(evidence, gaps={**broken.gaps(Collector.PROCESSES), **evidence.gaps})
 
 
@@ -326,7 +326,7 @@ def _parse_text(text: str, where: str) -> RasReport:
 # --- what it means -------------------------------------------------------------------------------
 
 
-def evidence_of(reports: Sequence[RasReport], *, job: str = "", at: float = 0.0) -> JobEvidence:
+def evidence_of(reports: Sequence[RasReport]) -> JobEvidence:
     """Return the evidence in the last report, and in what did not move since the one before it."""
     last = _Places(reports[-1])
     gaps: dict[Collector, str] = {}
@@ -344,8 +344,6 @@ def evidence_of(reports: Sequence[RasReport], *, job: str = "", at: float = 0.0)
     if why:
         gaps[Collector.PROGRESS] = why
     return JobEvidence(
-        job=job,
-        at=at,
         collectors=frozenset(collectors),
         gaps=gaps,
         processes=tuple(processes),

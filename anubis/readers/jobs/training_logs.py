@@ -690,8 +690,6 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
     }
     collectors |= {Collector.REACH} if lost else set()
     return JobEvidence(
-        job="",
-        at=0.0,
         collectors=frozenset(collectors),
         ranks=placed,
         log=tuple(log),

@@ -27,7 +27,7 @@ RANK = re.compile(r'[{,] *rank="(\d{1,7})"')
 VALUE = re.compile(r"\} +([01])(?:\.0+)?(?: +-?\d{1,18})?$")
 
 
-def read_xpu_timer(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
+def read_xpu_timer(path: Path) -> JobEvidence:
     """Read a scrape, or a folder of scrapes, one of each node."""
     timers: dict[int, bool] = {}
     broken = Broken()
@@ -37,8 +37,6 @@ def read_xpu_timer(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
     if not timers:
         raise broken.error(f'"{path}" has no timers')
     return JobEvidence(
-        job=job,
-        at=at,
         collectors=frozenset({Collector.TIMERS}),
         gaps=broken.gaps(Collector.TIMERS),
         timers=tuple(
