@@ -1,4 +1,4 @@
-"""Concludes what is wrong with a job and which nodes or ranks are at fault, but not why, nor what
+"""Conclude what is wrong with a job and which nodes or ranks are at fault, but not why, nor what
 to do. If that is not known yet, it names the one collector that would settle it.
 
 The analyst gets all facts at once. The order of `TIERS` says which outweighs which: what one host

@@ -1,4 +1,4 @@
-"""Finds the cause of what the analyst concluded, its confidence, and the lightest cure."""
+"""Find the cause of what the analyst concluded, its confidence, and the lightest cure."""
 
 from __future__ import annotations
 

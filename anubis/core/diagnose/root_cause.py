@@ -1,4 +1,4 @@
-"""Finds the host, NIC, cable or switch behind the reports of many hosts on each other (RootDiag).
+"""Find the host, NIC, cable or switch behind the reports of many hosts on each other (RootDiag).
 
 At a crash every host reports another one, and most of them are victims. Each part has a chance by
 the likelihood of all reports (crash_likelihood.py). A part that is almost sure is a cause; of less

@@ -1,4 +1,4 @@
-"""Finds ranks of a slow job that compute slowly, by the times of steps (Aegis' phase 2), ranks
+"""Find ranks of a slow job that compute slowly, by the times of steps (Aegis' phase 2), ranks
 whose program waits for a processor, jobs that became slower than they were, and ranks that others
 wait for without proof that they are slow.
 

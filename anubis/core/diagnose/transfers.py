@@ -1,4 +1,4 @@
-"""Finds ranks at whose ends data take long, by transfers that are alike, and jobs whose transfers
+"""Find ranks at whose ends data take long, by transfers that are alike, and jobs whose transfers
 became slow as a whole.
 
 A collective moves data only when the last of its ranks has come, so the shortest time in it is the

@@ -1,4 +1,4 @@
-"""Finds which ranks hold up the others, from the records that ranks made of their collectives.
+"""Find which ranks hold up the others, from the records that ranks made of their collectives.
 
 A rank waits in the first operation that it launched and did not finish; without records of single
 operations, in each communicator with an unfinished one. It waits for the ranks that have not

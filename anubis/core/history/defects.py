@@ -1,4 +1,4 @@
-"""Derives defects from verdicts of campaigns and from incidents, with the benchmarks that found
+"""Derive defects from verdicts of campaigns and from incidents, with the benchmarks that found
 each; and the track records of benchmarks: what each has found, and how well it repeats (Table 6 of
 the ANUBIS paper)."""
 

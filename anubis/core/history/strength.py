@@ -1,4 +1,4 @@
-"""Decides which passes are strong enough: a pass with other parameters counts only if the program
+"""Decide which passes are strong enough: a pass with other parameters counts only if the program
 reports that these demand at least as much."""
 
 from __future__ import annotations

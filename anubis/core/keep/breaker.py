@@ -1,4 +1,4 @@
-"""Limits how many nodes of a fleet, a sku or a job may be out at once. Beyond the limit a person
+"""Limit how many nodes of a fleet, a sku or a job may be out at once. Beyond the limit a person
 decides."""
 
 from __future__ import annotations

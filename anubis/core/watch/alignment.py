@@ -1,4 +1,4 @@
-"""Resamples irregular samples onto a grid that all nodes share.
+"""Resample irregular samples onto a grid that all nodes share.
 
 A point of the grid takes the nearest sample within half a step; of equally near ones, the one
 reported last. A point without a sample takes the nearer of the samples before and after it, if

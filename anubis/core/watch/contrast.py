@@ -1,4 +1,4 @@
-"""Finds nodes that left their peers, measured by the job's own past: needs no watch model.
+"""Find nodes that left their peers, measured by the job's own past. This needs no watch model.
 
 In blocks of eight seconds a node's contrast is its difference from the median of its peers. A node
 is apart if its contrast, and the change of its contrast since the first minutes, are on one side

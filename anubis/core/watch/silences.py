@@ -1,4 +1,4 @@
-"""Assesses silence: a node whose series ended is suspect, and one that never reported is an
+"""Assess silence: a node whose series ended is suspect, and one that never reported is an
 anomaly. If most nodes are silent together, the cause is the monitoring, not the nodes. So it is if
 the job works on: the ranks of a job wait for a node that is lost. Nor is a node lost whose GPUs
 report, though its host does not.

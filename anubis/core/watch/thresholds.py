@@ -1,4 +1,4 @@
-"""Calibrates a watch model: thresholds, and the order of metrics.
+"""Calibrate a watch model: thresholds, and the order of metrics.
 
 A threshold is the deviation of healthy nodes from the others, by the number compared. First in the
 order is the metric nearest the root of a tree that separates windows with a fault from windows

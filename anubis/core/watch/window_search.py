@@ -1,4 +1,4 @@
-"""Finds runs of consecutive windows that a node stands out of, by testing few of the windows.
+"""Find runs of consecutive windows that a node stands out of, by testing few of the windows.
 
 An interruption of no more windows than the patience belongs to a run, if the node stands out for
 four times as long on either side: a checkpoint, in which all nodes are alike, ends no run, and a

@@ -1,4 +1,4 @@
-"""Makes training deterministic and restores the state of the process afterwards."""
+"""Make training deterministic and restore the state of the process afterwards."""
 
 from __future__ import annotations
 
