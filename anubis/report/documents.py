@@ -61,7 +61,7 @@ class ReceiptLine:
     id: str
     cluster: str
     is_new: bool
-    """False: an event of this id was told before."""
+    """False: an event of this id was reported before."""
 
 
 # --- what benchmark programs print ---------------------------------------------------------
