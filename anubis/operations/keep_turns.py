@@ -3,7 +3,7 @@ policy orders or proposes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
@@ -84,10 +84,9 @@ class KeeperTurns:
                 *(v for v in verdicts if _is_news(v, news)),
             ]
             events.sort(key=attrgetter("at"))
-            open_before = {life.node for life in keeper.lives.values() if life.incidents}
             selection = repertoire.policy
             waited = self._time_passed(
-                present, open_before, time, lambda nodes: risks(history(), nodes, at, selection)
+                present, keeper.lives, time, lambda nodes: risks(history(), nodes, at, selection)
             )
             turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
             _confirm(turn, keeper, at)
@@ -189,7 +188,7 @@ class KeeperTurns:
     def _time_passed(
         self,
         past: Present,
-        in_incidents: Collection[str],
+        lives: Mapping[str, Life],
         time: Time,
         risk: Callable[[Sequence[str]], Mapping[str, float]],
     ) -> Waited:
@@ -199,7 +198,10 @@ class KeeperTurns:
         watched = self.part.watches.watched_nodes(at)
         held = frozenset(hold.node for hold in self.part.holds.current(at))
         stand = past.standing
-        unproven = (node for node in watched if stand.judgement(node) is Judgement.UNKNOWN)
+        # a node that was removed is watched no more, and has a life if its owner still shows it
+        in_fleet = watched | lives.keys()
+        unproven = (node for node in in_fleet if stand.judgement(node) is Judgement.UNKNOWN)
+        in_incidents = [life.node for life in lives.values() if life.incidents]
         return Waited(
             at=at,
             risk=_WhenAsked(lambda: risk(sorted(watched))),

@@ -978,6 +978,15 @@ def fire(site, node, ended=0.0):
     report_incidents(text, "Alertmanager", **wanted)
 
 
+def test_a_removed_node_that_its_owner_still_shows_has_to_prove_itself_like_all_others(site):
+    node = _good(site)
+    site.tell(NodeRemoved(nodes=(node,)))
+    site.keep()
+    fire(site, node, ended=1.7e9 + 7000)
+    assert states(site.keep())[node] is State.SUSPECT
+    assert site.gate(node) is Judgement.UNKNOWN
+
+
 def test_an_alert_is_received_even_while_the_wall_clock_is_behind(site):
     site.keep(**ACT)
     site.off_s = -3e7
