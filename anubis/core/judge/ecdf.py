@@ -100,7 +100,10 @@ Rungs = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 FEW = 7  # samples; with more, limits are calibrated, which takes hundreds of comparisons
 FEW_LEVELS = 150  # with more, a climb changes fewer numbers in a tree than in a table
-PAIRWISE = 8  # times the height of the tree: with fewer samples comparing pairs is cheaper
+PAIRWISE = 8  # times the height of the tree: with fewer samples comparing pairs is cheaper,
+OF_MANY_LEVELS = 48  # or so many times if the sums of so many levels do not stay in the cache
+MANY_LEVELS = 32_768  # their sums take 4 MB
+BY_MERGING = 10  # times as long as comparing a pair so, value by value
 
 
 class Bundle:
@@ -206,7 +209,12 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
     points = bundle.breakpoints
     owner = np.repeat(rank, bundle.lengths)[points]
     levels, rungs, first_rung = _ladder(ordered.lengths)
+    pairwise = PAIRWISE if levels.size <= MANY_LEVELS else OF_MANY_LEVELS
     sums = np.zeros(len(bundle))
+    if BY_MERGING * np.sum(counted) < min(len(bundle), 2 * pairwise * np.log2(levels.size)):
+        for i in np.flatnonzero(counted).tolist():
+            sums += distances_to(bundle, bundle[i], tail, worse=False)
+        return sums
     compiled_ecdf.divide(
         owner,
         bundle.values[points],
@@ -215,7 +223,7 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
         (rungs, first_rung, _costs(levels, tail), *_factors(levels, tail)),
         tail,
         counted[order],
-        PAIRWISE,
+        pairwise,
         sums,
     )
     return sums[rank]
