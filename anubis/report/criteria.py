@@ -177,7 +177,7 @@ class CriterionLine:
     siblings_alpha: float | None
     """The limit of a unit beside the others of its node; null: they are not compared."""
     doubt_alpha: float | None
-    """Learned from fewer than 8 nodes: what is not above it, and within the limits, is unknown."""
+    """Learned from fewer than 20 nodes: what is not above it, and within the limits, is unknown."""
     slow_steps: Sequence[SlowShareFields]
     """The usual share of steps that take so many times as long as usual or longer."""
     units: int

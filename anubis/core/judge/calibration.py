@@ -23,7 +23,7 @@ beyond it five times as often as it may be, and no more.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ TWO_GROUPS = 0.8  # 1 for units on two levels only, about a half for an even sca
 FOUND = 0.9  # a loss shows if this share of healthy units would be called defective with it
 TRIED = 128  # healthy units that are slowed down to see this
 OF_PRIOR = 0.5  # of what alpha allows: the scatter of healthy units as far as the policy says,
+PLAUSIBLE = 0.05  # how seldom units scatter by so much more than all of their kind
 PRIOR_DEGREES = 8  # and the degrees of freedom that this is worth
 CONTRADICTED = 0.05  # a scatter that a prior explains so seldom
 MISLED = 5  # times the rate, the most that a prior of other fleets may cost in false alarms
@@ -103,6 +104,7 @@ class Calibration:
     typical: float | None = None  # of the typical loss
     scatter: KnownScatter | None  # of the mean loss, by these units alone,
     typical_scatter: KnownScatter | None = None  # and of the typical one
+    least: float | None = None  # no smaller limit is plausible; None: not asked of so few or many
     usual: Ints  # the units that it was learned from
     in_two_groups: bool  # units on two levels: the difference is no scatter
 
@@ -172,14 +174,14 @@ def calibrate_tail(
     """The calibration for one tail resolution from all units, in goodness."""
     balance, distance = _balance_and_distance(fleet, reference, tail, strictness.two_sided)
     if strictness.two_sided:
-        usual, scatter = usual_units(balance, votes), None
+        usual, scatter, least = usual_units(balance, votes), None, None
         reach = _reach(usual.size - 1, usual.size, strictness.rate / 2)
         limit = max(_limit_at(losses[usual], reach) for losses in (balance, distance))
     else:  # a unit that is worse and better at once shows in the distance only
         usual = usual_units(balance, votes, strictness.least)
         bound = _bound(balance, usual, votes, strictness, owners, priors.mean)
         limit, usual = bound.loss, bound.usual
-        scatter = bound.scatter.known
+        scatter, least = bound.scatter.known, _least_limit((balance,), owners, strictness)
         if owners is None:
             apart = distance[usual]
             by_distance = _bound_of_moments(apart, balance.size, strictness, priors.mean)
@@ -190,6 +192,7 @@ def calibrate_tail(
         tail=tail,
         limit=limit,
         scatter=scatter,
+        least=least,
         usual=usual,
         in_two_groups=has_two_levels(balance[usual]),
     )
@@ -215,6 +218,7 @@ def calibrate_together(
         typical=of_typical.loss,
         scatter=of_mean.scatter.known,
         typical_scatter=of_typical.scatter.known,
+        least=_least_limit((balance, typical), owners, strictness),
         usual=of_mean.usual,
         in_two_groups=has_two_levels(balance[of_mean.usual]),
     )
@@ -394,6 +398,27 @@ def _nested_scatter(
         usual=units.usual[np.isin(owners[units.usual], nodes.usual)],
     )
     return both, nodes
+
+
+def _least_limit(
+    losses: Sequence[Samples], owners: Ints | None, strictness: Strictness
+) -> float | None:
+    """The limit that many more such nodes would show if the worst of these few is bad, and the
+    others scatter more than all of their kind: by the smallest scatter that they do not contradict.
+    The larger one of several losses. Nodes with several units count by their medians."""
+    from scipy.special import chdtri, ndtri
+
+    limits = []
+    for of_units in losses:
+        of_nodes = of_units if owners is None else siblings.medians_of_nodes(of_units, owners)
+        if not FEWEST <= of_nodes.size < SMALL:
+            return None
+        usual = usual_units(of_nodes, np.arange(of_nodes.size), strictness.least)
+        better = np.sort(of_nodes[usual])[:-1]
+        middle, spread, degrees = _moments(better, strictness.least, None)
+        smallest = spread * math.sqrt(degrees / float(chdtri(degrees, PLAUSIBLE)))
+        limits.append(middle + float(ndtri(1 - strictness.rate)) * smallest)
+    return max(limits)
 
 
 def _independent_units(correlation: float, units: float, rate: float) -> float:

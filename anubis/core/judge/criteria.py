@@ -120,7 +120,8 @@ def learn(
     if two_sided or not policy.calibrated:
         owners = None
     witnesses = len(samples) if owners is None else int(owners.max()) + 1
-    few = witnesses < FEWEST and not (two_sided or from_repeats) and votes is None
+    single_nodes = not (two_sided or from_repeats) and votes is None
+    few = witnesses < FEWEST and single_nodes
     slow = None
     if count_slow and policy.calibrated and not two_sided:
         slow = _learn_slow_steps(measured.subset(voters), policy, strictness.rate, rounded.of_steps)
@@ -150,13 +151,15 @@ def learn(
     if learned.calibration:
         criterion = taught.add_limits(criterion, learned.calibration)
         criterion = replace(criterion, earlier=len(earlier))
-        if few and _has_loose_limit(criterion, policy.alpha):
-            criterion = replace(criterion, doubt_alpha=policy.alpha)
-        elif rounded is not rounding.NONE:
+        doubtful = [policy.alpha] if few else []
+        if single_nodes and learned.calibration.least is not None:
+            doubtful.append(min(policy.alpha, alpha_of(learned.calibration.least)))
+        if not few and rounded is not rounding.NONE:
             fine = replace(strictness, least=LEAST_SPREAD, least_typical=LEAST_SPREAD)
-            finer = _choose(replace(taught, strictness=fine))
-            if _has_loose_limit(criterion, finer.alpha):
-                criterion = replace(criterion, doubt_alpha=finer.alpha)
+            doubtful.append(_choose(replace(taught, strictness=fine)).alpha)
+        strictest = max(doubtful, default=0.0)
+        if _has_loose_limit(criterion, strictest):
+            criterion = replace(criterion, doubt_alpha=strictest)
         criterion = _add_sensitivity(criterion, taught, learned.calibration, measured, level)
     return replace(criterion, refusal=_refusal(criterion, taught))
 

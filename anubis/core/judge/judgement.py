@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.judge.calibration import FEWEST
+from anubis.core.judge.calibration import FEWEST, SMALL
 from anubis.core.judge.criteria import (
     are_too_good,
     doubtful,
@@ -33,6 +33,7 @@ from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, po
 from anubis.core.judge.missing_values import judge_missing
 from anubis.core.judge.node_kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.pair_verdicts import Crossed
+from anubis.core.judge.rounding import NONE, find_rounding
 from anubis.core.judge.second_measurements import SharedCables, find_suspects, judge_by_both_times
 from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.unanswered import LOST, judge_silent_rails, judge_unmeasured, judge_unusable
@@ -329,7 +330,7 @@ def _judge(
     ]
     if against_itself:
         doubts = dict.fromkeys(range(len(alike)), "its own repeats disagree")
-    cannot_say, code = _doubt_of(criterion)
+    cannot_say, code = _doubt_of(alike, criterion) if few.any() else ("", "")
     unsure = [
         judge_shortfall(alike[i], strict, float(strictly[i]), cannot_say, code_of_doubt=code)
         for i in np.flatnonzero(few).tolist()
@@ -358,9 +359,10 @@ def _judge(
     )
 
 
-def _doubt_of(criterion: Criterion) -> tuple[str, str]:
+def _doubt_of(alike: Units, criterion: Criterion) -> tuple[str, str]:
     """The reason why a loss beyond alpha may be no defect, and its code."""
-    if criterion.nodes < FEWEST:
+    are_rounded = find_rounding(alike.samples) is not NONE
+    if criterion.nodes < (FEWEST if are_rounded else SMALL):
         few = f"{criterion.nodes} nodes are too few to say whether this is a defect"
         return few, TOO_FEW_NODES
     return "values are recorded in steps too coarse to say whether this is a defect", TOO_COARSE
