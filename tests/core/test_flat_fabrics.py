@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from anubis.core.fabric import Part, rail_nics_on
+from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.crossing import DETOURED, SELDOM, Flow, Parts, link_part
 from anubis.core.network.pairing import quick_rounds
+from anubis.core.network.traffic import Traffic
+from anubis.core.records import Judgement
 from anubis.lab.simulation.simulated_network import (
     Fault,
     SimulatedNetwork,
@@ -145,3 +148,16 @@ def test_an_uplink_can_be_planted_in_a_fabric_without_tiers():
     part = plant(TORUS, "lossy uplink", np.random.default_rng(0)).part
     assert part in {link_part(link) for link in TORUS.links}
     assert isinstance(part, Part)
+
+
+@pytest.mark.parametrize("is_routed", [False, True])
+def test_a_link_is_blamed_only_if_it_is_known_which_flows_cross_it(is_routed):
+    fabric = statically_routed(DRAGONFLY) if is_routed else DRAGONFLY
+    fault = Fault(kind="", part=link_part(fabric.links[0]), loss=0.4)
+    network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0.01)
+    observations = observe(fabric, measured(network, quick_rounds(fabric, fabric.nodes)))
+    traffic = Traffic(observations=tuple(observations), unmeasured=frozenset())
+    links = [v for v in part_verdicts(fabric, traffic) if v.parts and v.parts[0].kind == "link"]
+    assert {verdict.judgement for verdict in links} == {
+        Judgement.DEFECTIVE if is_routed else Judgement.UNKNOWN
+    }

@@ -91,6 +91,7 @@ def part_verdicts(
         doubt = repetition.doubt(cause, located.causes[:place])
         doubt = doubt or _congestion(cause, congested, counters)
         doubt = doubt or _load_of_others(fabric, cause, known_load, idle)
+        doubt = doubt or _detours(fabric, cause)
         doubt = doubt or _slow_ends(fabric, cause, traffic)
         doubt = doubt or _slow_leaf(fabric, cause, traffic)
         causes.append(_part_verdict(inspection, cause, traffic, doubt, doubts))
@@ -129,6 +130,15 @@ def _load_of_others(
     more = f" and {len(busy) - SHOWN:,} more" if len(busy) > SHOWN else ""
     reason = f"or the traffic of nodes outside of this test: {named}{more}; {HOW_TO_EXCLUDE}"
     return CauseDoubt(code="LOAD-NOT-EXCLUDED", reason=reason)
+
+
+def _detours(fabric: Fabric, cause: Cause) -> CauseDoubt | None:
+    """The doubt about a link if flows may take detours: how many do is unknown, and so is how many
+    cross it."""
+    if not fabric.may_detour or all(part.kind != "link" for part in cause.parts):
+        return None
+    reason = "flows may have taken detours: forwarding tables in the topology show their paths"
+    return CauseDoubt(code="CANNOT-TELL-APART", reason=reason)
 
 
 def _links(fabric: Fabric, part: Part) -> set[Part]:
