@@ -306,16 +306,20 @@ def test_an_alert_is_an_incident_from_when_it_fires_until_it_is_resolved(fleet, 
     check_line(taken.json())
     assert taken.json()["categories"] == {"GpuFellOff": 1}
     assert taken.json()["left_out"] == {"no node is named": 1}
+    for expiry in ("2026-11-20T08:01:00Z", "2126-11-20T08:00:00Z"):  # of an alert that still fires
+        told = {"alerts": [{**alert, "endsAt": expiry} for alert in ALERT["alerts"]]}
+        assert visitor.ask("/v1/alerts", "POST", json=told, token=secret).json()["completed"] == 0
     again = visitor.ask("/v1/alerts", "POST", json=ALERT, token=secret).json()
     assert (again["new"], again["known"]) == (0, 1)
     history = visitor.house.history.only()
     (incident,) = history.incidents.all()
     assert (incident.node, incident.category, incident.end) == ("n3", "GpuFellOff", None)
-    resolved = json.loads(json.dumps(ALERT).replace("0001-01-01T00", "2026-11-20T09"))
+    over = json.dumps(ALERT).replace("0001-01-01T00", "2026-11-20T09").replace("firing", "resolved")
+    resolved = json.loads(over)
     assert visitor.ask("/v1/alerts", "POST", json=resolved, token=secret).json()["completed"] == 1
     (incident,) = history.incidents.all()
     assert incident.end - incident.start == pytest.approx(3600, abs=1)
-    assert [e.who for e in visitor.told()] == ["alertmanager"] * 3
+    assert [e.who for e in visitor.told()] == ["alertmanager"] * 5
 
 
 def test_alerts_on_nodes_of_the_cluster_are_kept_and_others_named(fleet, visitor):

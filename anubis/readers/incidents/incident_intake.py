@@ -134,7 +134,8 @@ def _intervals(
         if _has_watch_only(record, mapping, clock):
             continue
         written = fill(mapping.end, record.cells)
-        written = "" if written in mapping.not_over else written
+        if written in mapping.not_over or fill(mapping.status, record.cells) in mapping.still_open:
+            written = ""
         start = _read(clock, record, mapping.start, "start", desk)
         if start:
             end = clock.read(written) if written else None

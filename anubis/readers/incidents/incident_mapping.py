@@ -195,6 +195,10 @@ class IntervalMapping(_Columns):
     """When it was over; an empty cell means not yet."""
     not_over: tuple[str, ...] = ()
     """Other values of `end` if the incident is not over, and of `start` if there was none."""
+    status: str = ""
+    """A column that states if the incident is over, whatever the value of `end`."""
+    still_open: tuple[str, ...] = ()
+    """Values of `status` if the incident is not over."""
 
     KEYS: ClassVar = (*_Columns.KEYS, "start", "end")
 
