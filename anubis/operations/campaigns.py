@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -247,7 +247,8 @@ def _read_premises(history: History, brief: Brief, caller: Caller) -> _Premises:
 def _others_work(
     part: ClusterHistory, cluster: configs.Cluster, at: float, job: str = ""
 ) -> OthersWork:
-    return others_work(cluster, windows_known(part), at, part.jobs.open_jobs(), job)
+    work = others_work(cluster, windows_known(part), at, part.jobs.open_jobs(), job)
+    return replace(work, retired=part.objections().retired)
 
 
 def resume_campaign(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
+from anubis.core.errors import named_by_request
 from anubis.core.history.events import (
     EventRecord,
     FleetEvent,
@@ -108,8 +109,9 @@ def refuse_nodes(part: ClusterHistory, event: FleetEvent, terms: Terms, *, may_t
 
 def read_repertoire(terms: Terms) -> Repertoire:
     suite = configs.suite(terms.suite)
-    if terms.criteria:  # refused now, also if no test will read them
-        criteria_files.load(terms.criteria.expanduser(), suite.name)
+    if terms.criteria:  # unusable ones are refused now, also if no test will read them
+        with named_by_request():
+            criteria_files.load(terms.criteria.expanduser(), suite.name)
     in_suite = {entry.benchmark for entry in suite.benchmarks}
     programs = catalog.load((places.shipped_folder("benchmarks"), *terms.benchmarks), in_suite)
     policy = configs.policy(terms.policy).selection

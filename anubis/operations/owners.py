@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anubis.config import configs
@@ -159,6 +159,7 @@ class OthersWork:
     owner: str = ""  # the orchestrator's name, such as slurm
     reported_jobs: Mapping[str, Sequence[Job]] = field(default_factory=dict)  # by node
     maintained: Mapping[str, str] = field(default_factory=dict)  # by node: until when, and why
+    retired: Collection[str] = frozenset()  # measured only if a person names them
 
     def reason_to_spare(self, node: str) -> str:
         """Reason to leave a node alone; empty if no work is there."""
@@ -318,7 +319,8 @@ def refuse_named(work: OthersWork, nodes: Sequence[str]) -> None:
 
 def drop_busy(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]:
     """Nodes without other work; remarks say why the others are left out."""
-    busy = work.reasons_to_spare(nodes)
+    retired = dict.fromkeys(set(nodes).intersection(work.retired), "it is retired")
+    busy = work.reasons_to_spare(nodes) | retired
     for why, left_out in _group_by_reason(busy).items():
         caller.remark(f"{shorten(left_out)} left out: {why}")
     free = [node for node in nodes if node not in busy]

@@ -1552,11 +1552,15 @@ def test_a_test_that_was_run_while_the_clock_was_wrong_counts_as_of_when_it_was(
 
 
 def test_a_scan_proves_no_node_and_no_test_brings_back_a_retired_one(site):
+    remarks, caller = [], site.caller
+    caller.remark = remarks.append
     site.tell(IncidentReported(nodes=("n1", "n2"), category="gpu"))
     site.tell(OperatorSaid(nodes=("n3",), order=Order.RETIRE))
     site.keep(test=Mode.PROPOSE)
     site.later(100)
-    run_campaign(ScanRequest(cluster=site.cluster), site.caller)
+    scanned = run_campaign(ScanRequest(cluster=site.cluster), caller)
+    assert {node.name for node in scanned.view.campaign.plan.nodes}.isdisjoint({"n3"})
+    assert "n3 left out: it is retired" in remarks
     site.measure(ValidateRequest, ("n2", "n3"))
     with History.open(site.history) as history:
         held = history.only().objections()
