@@ -140,7 +140,7 @@ def keep(
     It reads what is new, acts, and does the periodic work that is due. If the policy says so, it
     looks at running jobs, and diagnoses those that ended or make no progress.
 
-    Exit code 1: a node is out or to be taken out, or a breaker is open.
+    Exit code 1: a node is out, lost or to be taken out, or a breaker is open.
     """
     turn_termination_into_interrupt()
     caller = Terminal(as_json=json)
@@ -302,7 +302,7 @@ def _leave(fleet: KeptFleet) -> NoReturn:
     from anubis.core.records import Judgement
 
     is_open = any(breaker.is_open for breaker in fleet.breakers.values())
-    are_out = any(life.must_be_out for life in fleet.lives.values() if life.is_there)
+    are_out = any(life.is_missed for life in fleet.lives.values())
     knows = bool(fleet.lives) and not fleet.doubt
     well = Judgement.HEALTHY if knows else Judgement.UNKNOWN
     answer.leave(Judgement.DEFECTIVE if is_open or are_out else well)

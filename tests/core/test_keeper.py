@@ -314,6 +314,19 @@ def lose(cluster, *nodes):
     cluster.look()
 
 
+def test_a_lost_node_is_missed_and_so_is_one_that_must_be_out_unless_it_is_left_alone():
+    gone = Life(node="n1", present=False, incidents=(OpenIncident(category="gpu", at=1.0),))
+    away = Life(node="n1", present=False)
+    window = Window(name="swap", begin=0.0, end=9.0)
+    assert [gone.is_missed, replace(away, is_down=True).is_missed, away.is_missed] == [
+        True,
+        True,
+        False,
+    ]
+    assert not replace(gone, retired=True).is_missed
+    assert not replace(gone, maintained=window).is_missed
+
+
 def test_a_lost_node_is_restarted_by_its_remedy_once_and_tested_when_it_is_back(cluster):
     lose(cluster, "n0")
     assert repairs(cluster.hear(Waited(at=cluster.later(100)))) == [], "it may only be slow"

@@ -224,6 +224,20 @@ def gate_fleet(desk, *words):
     return desk.ask("gate", "n[1-8]", *words)
 
 
+def test_nothing_is_decided_by_a_history_that_a_wrong_path_names(near, monkeypatch):
+    absent = near.folder / "hystory.sqlite"
+    monkeypatch.setenv("ANUBIS_HISTORY", str(absent))
+    for words in (["gate", "n[1-8]", "--duration", "24h"], ["nodes"], ["keep"], ["serve"]):
+        done = near.run(*words)
+        assert (done.code, done.out) == (64, "")
+        assert f'"{absent}", which does not exist' in done.err.splitlines()[0]
+    assert not absent.exists()
+    begun = near.run("tell", "node-added", "n1", "--cluster", near.fleet())
+    assert begun.code == 0, begun.err
+    assert f'a new history begins in "{absent}"' in begun.err.splitlines()[0]
+    assert near.run("nodes").code != 64
+
+
 def test_a_fleet_that_was_validated_just_now_may_start_and_nothing_runs(fleet):
     before = ran(fleet)
     done = gate_fleet(fleet, "--json")
@@ -565,6 +579,7 @@ def test_a_budget_too_small_for_the_risk_is_not_go_even_if_all_tests_pass(fleet)
         ),
         (["sweep", "--budget", "much"], '--budget is "much", expected node-hours such as 8nh'),
         (["sweep"], "yet: name them, or begin with anubis accept"),
+        (["gate", "n1", "--duration", "1h", "--criteria", "/no/criteria"], "/no/criteria"),
         (
             ["gate", "n1", "--plan", "--event", "tock"],
             '--event "tock" is not known; did you mean "tick"?',

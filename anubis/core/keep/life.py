@@ -173,6 +173,13 @@ class Life:
         return is_ours and not self.present and self.is_down
 
     @property
+    def is_missed(self) -> bool:
+        """Return whether the node is lost, or must be out, also if it is not shown; and is ours to
+        act on."""
+        is_left_alone = self.retired or self.maintained is not None
+        return self.is_lost or (self.must_be_out and not is_left_alone)
+
+    @property
     def is_repair_in_vain(self) -> bool:
         """Return whether a test that began after the last repair found a defect."""
         return self.defect is not None and self.defect.measured_at > self.repair_done_at
