@@ -79,9 +79,9 @@ def gate(
         result = GateResult(
             decision=decision,
             judged=_judge_nodes(facts, campaign, owes, is_doubtful=bool(doubt)),
-            links={**facts.links, **_tested_links(campaign, decision.nodes)},
+            links={**facts.links, **_tested_links(campaign, facts.nodes)},
             unfit=facts.unfit,
-            owing=tell_debts(decision.nodes, owes),
+            owing=tell_debts(facts.nodes, owes),
             busy=facts.busy,
             campaign=campaign,
             is_tested=runs,
@@ -97,8 +97,9 @@ def gate(
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    """A decision, and what is known of its nodes before any test."""
+    """A decision, and what is known of the nodes before any test."""
 
+    nodes: Sequence[str]  # also those that are down, which the decision leaves out
     decision: Decision
     cluster: ClusterIdentity | None
     standing: Standing
@@ -140,6 +141,7 @@ def _read_facts(
     if not refused:  # a no-go counts, whatever other nodes were named
         refuse_nodes(part, job, terms, may_test=request.may_test)
     return _Facts(
+        nodes=nodes,
         decision=replace(decision, cluster=part.cluster, refused=refused),
         cluster=cluster,
         standing=standing,
@@ -204,7 +206,7 @@ def _judge_nodes(
     pay all. So is every healthy node while too much stays untested."""
     verdicts = campaign.view.assessment.nodes if campaign else ()
     tested = {verdict.node: verdict.judgement for verdict in verdicts}
-    judged = {n: tested.get(n, facts.standing.judgement(n)) for n in facts.decision.nodes}
+    judged = {n: tested.get(n, facts.standing.judgement(n)) for n in facts.nodes}
     unproven = {node for node, judgement in judged.items() if judgement is Judgement.HEALTHY}
     unproven &= judged.keys() if is_doubtful else owes.keys()
     return judged | dict.fromkeys((*unproven, *facts.maintained), Judgement.UNKNOWN)

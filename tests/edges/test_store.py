@@ -197,6 +197,7 @@ bounded = {
     "duration_s": st.floats(5e-324, 1e308),
     "min_nodes": st.integers(2, 99),
     "p0": st.floats(0, 1) | st.just("job"),
+    "counts": st.just(()),  # metrics of the same program
     "silence_d": st.floats(0, 1e6),
     **dict.fromkeys(["horizon_h", "half_life_h"], st.floats(0.1, 1e6)),
     **dict.fromkeys(["prior", "category_prior"], st.floats(1e-6, 1e6)),
