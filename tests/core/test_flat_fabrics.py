@@ -12,7 +12,14 @@ from anubis.core.fabric import Part, rail_nics_on
 from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.coverage import coverage, covering_rounds
-from anubis.core.network.crossing import DETOURED, SELDOM, Flow, Parts, link_part
+from anubis.core.network.crossing import (
+    DETOURED,
+    SELDOM,
+    Flow,
+    Parts,
+    link_part,
+    links_that_may_be_crossed,
+)
 from anubis.core.network.pairing import quick_rounds
 from anubis.core.network.traffic import Traffic
 from anubis.core.records import Judgement
@@ -90,6 +97,7 @@ def test_flows_of_unknown_path_may_take_a_detour_by_way_of_any_switch(fabric):
     crossed = parts.crossings([flow], columns)
     chances = dict(zip(crossed.column.tolist(), crossed.chance, strict=True))
     assert [chances.get(c, 0.0) for c in columns] == pytest.approx(1 - missed, abs=3 * SELDOM)
+    assert links_that_may_be_crossed(fabric, flow) == set(map(link_part, fabric.links))
     routed = Parts(statically_routed(fabric)).crossings([flow], columns)
     assert set(chances) > set(routed.column.tolist())
 

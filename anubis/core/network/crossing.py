@@ -386,7 +386,11 @@ def links_that_may_be_crossed(fabric: Fabric, flow: Flow) -> set[Part]:
     if flow.via:
         return {link_part(fabric.link(*step)) for step in pairwise(flow.via)}
     a, b = fabric.nic(*flow.source), fabric.nic(*flow.target)
-    return set(map(link_part, fabric.parts_between(a.switch, b.switch)[0])) if a and b else set()
+    if not a or not b:
+        return set()
+    is_any = fabric.may_detour and a.switch != b.switch
+    links = fabric.links if is_any else fabric.parts_between(a.switch, b.switch)[0]
+    return set(map(link_part, links))
 
 
 def nic_part(fabric: Fabric, node: str, rail: str) -> Part:
