@@ -151,7 +151,7 @@ class ProcessState:
     pulse: Pulse
     at: float | None = None
     waits: float | None = None  # share of the time in which it was ready and got no processor
-    times_seen: int = 0  # that showed where its main thread was
+    times_seen: int = 0  # looks at its main thread,
     times_at_work: int = 0  # those in which it waited for no other rank
     rests_s: float | None = None  # for so long its main thread and its children hardly ran
     sleeps: int | None = None  # how often its main thread has gone to sleep so far

@@ -126,10 +126,8 @@ class TurnCounter:
     _sleeps: dict[int, int] = field(default_factory=dict)
     _have_communicated: bool = False  # some rank was seen to leave a call of communication
     _changed_at: float | None = None  # the last look at which any rank was at another place
-    times_seen: Counter[int] = field(default_factory=Counter)  # that showed where each rank was
-    times_at_work: Counter[int] = field(
-        default_factory=Counter
-    )  # those in which it waited for no other
+    times_seen: Counter[int] = field(default_factory=Counter)  # ranks: looks at its main thread,
+    times_at_work: Counter[int] = field(default_factory=Counter)  # those without a wait for ranks
 
     def same_s(self, at: float) -> float:
         """Seconds for which all programs have been at the same places, some of them in a call of

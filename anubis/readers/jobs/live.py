@@ -177,12 +177,8 @@ class LiveLook:
     ended: Mapping[int, float] = field(default_factory=dict)  # when ranks were seen to end
     connections: tuple[Connection, ...] = ()
     waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
-    times_seen: Mapping[int, int] = field(
-        default_factory=dict
-    )  # ranks, and how many showed its place
-    times_at_work: Mapping[int, int] = field(
-        default_factory=dict
-    )  # those in which it waited for no other
+    times_seen: Mapping[int, int] = field(default_factory=dict)  # ranks: looks at its main thread,
+    times_at_work: Mapping[int, int] = field(default_factory=dict)  # those without a wait for ranks
     rests: Mapping[int, float] = field(default_factory=dict)  # ranks, and for how long
     sleeps: Mapping[int, int] = field(default_factory=dict)  # ranks, and how often they slept
     moved_bytes: Mapping[int, int] = field(default_factory=dict)  # of ranks, read and written
