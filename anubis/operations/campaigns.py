@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -236,10 +236,13 @@ def _read_premises(history: History, brief: Brief, caller: Caller) -> _Premises:
     identity = identify(request.cluster, cluster)
     part = history.cluster(identity.name)
     at = time_in(part, caller).now
+    work = _others_work(part, cluster, at, request.job)
+    if request.nodes is None:
+        work = dataclasses.replace(work, retired=part.objections().retired)
     return _Premises(
         cluster=identity,
         at=at,
-        work=_others_work(part, cluster, at, request.job),
+        work=work,
         before=precedents(history, part.cluster, brief.specs, at),
     )
 
@@ -247,8 +250,7 @@ def _read_premises(history: History, brief: Brief, caller: Caller) -> _Premises:
 def _others_work(
     part: ClusterHistory, cluster: configs.Cluster, at: float, job: str = ""
 ) -> OthersWork:
-    work = others_work(cluster, windows_known(part), at, part.jobs.open_jobs(), job)
-    return replace(work, retired=part.objections().retired)
+    return others_work(cluster, windows_known(part), at, part.jobs.open_jobs(), job)
 
 
 def resume_campaign(
