@@ -333,6 +333,21 @@ def test_only_hcas_with_a_port_that_is_up_take_part_in_their_order(sysfs):
     )
 
 
+@pytest.mark.parametrize(
+    ("product", "is_manager"), [(b"SMDL=SW_MNG", True), (b"MCX755106AS-HEA", False)]
+)
+def test_adapters_that_manage_the_nvswitches_of_their_node_are_no_rails(sysfs, product, is_manager):
+    """As on HGX B200: ConnectX-7 too, active at 400 Gb/s, and with no other node behind."""
+    device = sysfs / "mlx5_2" / "device"
+    (device / "device").write_text("0x1021\n")
+    (device / "vpd").write_bytes(b"\x82\x10\0ConnectX-7\x90\x2a\0V3\x20" + product + b"\0\x78")
+    rails = ["mlx5_10"] if is_manager else ["mlx5_2", "mlx5_10"]
+    assert [hca.name for hca in kit.network.ports.active(sysfs)] == rails
+    assert ("mlx5_2" in [port.name for port in kit.network.ports.physical_ports(sysfs)]) is (
+        not is_manager
+    )
+
+
 GIB = 1 << 30
 FABRIC = kit.network.between_hosts.Fabric("0a1b.3", 0, 900.0)
 NO_FABRIC = kit.network.between_hosts.Fabric("", None, 0.0)

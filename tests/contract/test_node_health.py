@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import kit.health.host_facts
+import kit.health.kernel_log
 import kit.health.log_report
 import pytest
 from kit.health.findings import Findings
@@ -528,6 +529,14 @@ LINES = [
         {},
     ),
     (
+        "NVRM: Xid (PCI:0000:3b:00): 145, RLW_REMAP Nonfatal XC0 i0 Link 02 (0x04 0x01)",
+        {("xids:145_nonfatal", "cuda:1"): 1},
+    ),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_DOWN Fatal XC0 i0 Link 03 (0x11 0x00)",
+        {("xids:149", "cuda:1"): 1},
+    ),
+    (
         "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore",
         {("sxids:non_fatal", "node"): 1, ("sxids:fatal", "node"): 0},
     ),
@@ -560,6 +569,33 @@ def test_a_line_of_the_log_is_counted_under_its_kind(machine, line, expected):
     total = sum(count for (metric, _), count in expected.items() if metric.startswith("xids"))
     told = {key: values[0] for key, values in found.samples.items()}
     assert told == nothing | {("xids", "node"): total} | expected
+
+
+BY_FIRMWARE = """{1}[Hardware Error]: event severity: SEVERITY
+{1}[Hardware Error]:  Error 0, type: SEVERITY
+{1}[Hardware Error]:   section_type: SECTION
+{1}[Hardware Error]:   physical_address: 0x0000000000000080"""
+
+
+@pytest.mark.parametrize(
+    ("severity", "section", "expected"),
+    [
+        ("corrected", "memory error", (1, 0)),
+        ("recoverable", "memory error", (0, 1)),
+        ("fatal", "ARM processor error", (0, 1)),
+        ("info", "memory error", (0, 0)),
+        ("recoverable", "PCIe error", (0, 0)),  # the kernel counts these by itself
+    ],
+)
+def test_errors_that_the_firmware_found_count_as_machine_checks(severity, section, expected):
+    lines = BY_FIRMWARE.replace("SEVERITY", severity).replace("SECTION", section).splitlines()
+    counts = kit.health.kernel_log.machine_checks(lines)
+    assert tuple(counts.values()) == expected
+
+
+def test_a_blackwell_whose_nvlink_recovered_from_an_error_is_healthy(machine, look, defects):
+    machine.log("NVRM: Xid (PCI:0000:3b:00): 149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 03 (0x13)")
+    assert defects(look(machine)) == {}
 
 
 JOURNAL = """{"__REALTIME_TIMESTAMP":"%d","MESSAGE":"Linux version 6.8.0"}

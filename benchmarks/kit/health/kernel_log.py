@@ -25,9 +25,16 @@ RECORD = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)$", re.M)
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F:]+)[^)]*\): (\d+)")
 # of XID 154, which says what the driver wants to be done from now on: 0 is nothing
 RECOVERY = re.compile(r"recovery action changed from .* to 0x([0-9a-fA-F]+)")
+# of XIDs of NVLink 5, whose lines give their severity: NVIDIA's catalog says to ignore these
+NVLINK_5, MILD = {str(number) for number in range(144, 151)}, re.compile(r"\bnon-?fatal\b", re.I)
 SXID = re.compile(r"SXid \(PCI:[0-9a-fA-F:.]+\): \d+, (Non-fatal|Fatal)")
 BANK = re.compile(r"Machine Check(?: Exception)?: \w+ Bank \d+: ([0-9a-f]{16})")  # the status
 DECODED = re.compile(r"\[Hardware Error\]: (Corrected|Uncorrected|Deferred)\b")  # AMD's driver
+# what the firmware found, as on Grace: two lines of an error, those of PCIe and others left out
+BY_FIRMWARE = re.compile(
+    r"\[Hardware Error\]:\s+(?:Error \d+, type: (\w+)|section_type: .*\b(?:memory|processor) error)"
+)
+BY_SEVERITY = {"corrected": "corrected", "recoverable": "uncorrected", "fatal": "uncorrected"}
 UNCORRECTED = 1 << 61  # of a machine check's status (Intel SDM 3B, IA32_MCi_STATUS)
 
 
@@ -85,14 +92,20 @@ def _chunks(handle: int) -> Iterator[bytes]:
 
 
 def xids(messages: Iterable[str]) -> Counter[tuple[str, str]]:
-    """Count XIDs by number and PCI address; 154 only if what it asks for was not done since."""
+    """Count XIDs by number and PCI address; 154 only if what it asks for was not done since, and
+    non-fatal ones of NVLink 5 under a name of their own."""
     matches = [match for match in map(XID.search, messages) if match]
-    counts = Counter((match[2], match[1].lower()) for match in matches)
+    counts = Counter((kind_of(match), match[1].lower()) for match in matches)
     for match in matches:  # the last word on each GPU stands
         if match[2] == "154":
             action = RECOVERY.search(match.string)
             counts["154", match[1].lower()] = int(not (action and int(action[1], 16) == 0))
     return +counts
+
+
+def kind_of(xid: re.Match[str]) -> str:
+    is_mild = xid[2] in NVLINK_5 and MILD.search(xid.string)
+    return f"{xid[2]}_nonfatal" if is_mild else xid[2]
 
 
 def sxids(messages: Iterable[str]) -> Counter[str]:
@@ -103,11 +116,17 @@ def sxids(messages: Iterable[str]) -> Counter[str]:
 
 def machine_checks(messages: Iterable[str]) -> dict[str, int]:
     counts = {"corrected": 0, "uncorrected": 0}
+    severity = ""  # of the error that the firmware reports
     for message in messages:
         if bank := BANK.search(message):
             counts["uncorrected" if int(bank[1], 16) & UNCORRECTED else "corrected"] += 1
         elif decoded := DECODED.search(message):
             counts["uncorrected" if decoded[1] == "Uncorrected" else "corrected"] += 1
+        elif line := BY_FIRMWARE.search(message):
+            if line[1]:
+                severity = line[1]
+            elif kind := BY_SEVERITY.get(severity):
+                counts[kind] += 1
     return counts
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from kit.gpus.cards import machine_root
@@ -42,6 +44,10 @@ COUNTERS = {
         "roce_slow_restart",
     ),
 }
+
+# Of the adapters (ConnectX-7) by which a node manages its own NVSwitches, as on HGX B200 and B300;
+# by their vital product data, as Fabric Manager finds them. Their ports lead to no other node.
+SWITCH_MANAGER, PRODUCT = b"SMDL=SW_MNG", "0x1021"
 
 # What a port has carried: families of counters, and the bytes of a unit. InfiniBand counts words of
 # four bytes; drivers of EFA and Broadcom have no such folder, and count in hw_counters.
@@ -122,11 +128,24 @@ class Hca:
 
 
 def adapters(root: Path = SYSFS) -> Iterator[list[Port]]:
-    """Yield the ports of each adapter, by name and number."""
+    """Yield the ports of each adapter of the network, by name and number."""
     for adapter in sorted(root.glob("*"), key=lambda path: number_key(path.name)):
+        if manages_nvswitches(adapter / "device"):
+            continue
         places = sorted((adapter / "ports").glob("*"), key=lambda path: int(path.name))
         if places:
             yield [Port(place) for place in places]
+
+
+@cache
+def manages_nvswitches(device: Path) -> bool:
+    """Return whether an adapter is for the NVSwitches of its node; only root may read it. It is
+    read once, which takes the card a while."""
+    if text(device / "device") != PRODUCT:
+        return False
+    with suppress(OSError):
+        return SWITCH_MANAGER in (device / "vpd").read_bytes()
+    return False
 
 
 def physical_ports(root: Path = SYSFS) -> list[Port]:

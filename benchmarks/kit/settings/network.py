@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kit.network.ports import gpu_places, number_key
+from kit.network.ports import gpu_places, manages_nvswitches, number_key
 from kit.settings.dcb import flow_control
 from kit.settings.pci import config_space, request_bytes
 from kit.settings.texts import NOT_SUPPORTED, Settings, file_text, names_in
@@ -32,12 +32,13 @@ def tell_network(settings: Settings, root: Path, ask: AskFlowControl = flow_cont
         if NAMED_BY_ADDRESS.fullmatch(nic.name):
             continue  # no two nodes have a NIC of that name
         tell_nic(settings, nic, ask)
+    rails = [adapter for adapter in adapters if not manages_nvswitches(adapter / "device")]
     gpus = gpu_places(root / "proc/driver/nvidia/gpus", root / "sys/bus/pci/devices")
     for place, gpu in enumerate(gpus):
         device = f"cuda:{place}"
         settings.tell("slot", f"{Path(gpu).name}, NUMA node {numa_node(Path(gpu))}", device)
-        if adapters:
-            settings.tell("nearest_adapter", nearest(gpu, adapters), device)
+        if rails:
+            settings.tell("nearest_adapter", nearest(gpu, rails), device)
 
 
 def physical(folder: Path) -> list[Path]:
