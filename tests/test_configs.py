@@ -17,6 +17,7 @@ from anubis.core.diagnose.cures import DiagnosisPolicy
 from anubis.core.diagnose.error_classes import ErrorClass, ErrorClasses
 from anubis.core.errors import ConfigError
 from anubis.core.judge.equality import NodeSettings, judge_settings
+from anubis.core.judge.sentences import metric_words
 from anubis.core.keep.keeping_policy import CriteriaTask, KeepingPolicy, RiskTask, SweepTask
 from anubis.core.records import (
     Expectation,
@@ -116,6 +117,13 @@ SETTING = re.compile(r"^# ([a-z_]+: \S.*)$", re.MULTILINE)  # a key that is comm
 @pytest.fixture(scope="module")
 def specs():
     return catalog.load(catalog.folders()).specs
+
+
+def test_each_metric_of_our_programs_has_words(specs):
+    told_otherwise = {"agreement", "settings", "settings_unread"}  # by sentences of their own
+    metrics = {(spec.name, metric.name) for spec in specs.values() for metric in spec.metrics}
+    raw = {pair for pair in metrics if not metric_words(*pair) and pair[1] not in told_otherwise}
+    assert not raw
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))

@@ -236,6 +236,14 @@ def xids() -> Finding:
     return find_excess("node_health", series, "1", limit)
 
 
+def broken_limit(program_and_metric: str, value: float, device: str, **limit: float) -> Finding:
+    """Plant a value outside a limit, by `program metric`."""
+    program, metric = program_and_metric.split()
+    series = Series(metric=metric, device=device, samples=np.array([1.0, value]))
+    limits = Limit(benchmark=program, metric=metric, source="nvml.h", **limit)
+    return find_excess(program, series, "1", limits)
+
+
 def odd_setting(*, unread: bool = False) -> Verdict:
     """Plant a node of 8 that has another driver than most, or cannot say which it has."""
     usual = {"driver": {"node": "550.54"}}
@@ -338,6 +346,21 @@ def others() -> Iterator[Fault]:
     reason = "XID errors (79) on cuda:1: 2 instead of at most 0 (NVIDIA)"
     cause = "XID errors (79) outside the limit (at most 0)"
     yield Fault("XID 79 in the kernel's log", xids(), reason, cause)
+    pending = broken_limit("node_health row_remap_pending", 1, "cuda:6", at_most=0)
+    state = "a row of GPU memory waits for a reset"
+    yield Fault("a row waits for a reset", pending, f"{state} on cuda:6 (nvml.h)", state)
+    aspect = broken_limit("node_health fabric_unhealthy:bandwidth", 1, "cuda:6", at_most=0)
+    state = "the NVSwitch fabric reports a fault (bandwidth)"
+    yield Fault("a slow NVSwitch fabric", aspect, f"{state} on cuda:6 (nvml.h)", state)
+    answer = broken_limit("gemm agreement:bf16", 0.5, "cuda:6", at_least=0.75)
+    reason = "1 wrong answer (bf16) on cuda:6"
+    yield Fault("a product is wrong", answer, reason, "gemm: wrong answers")
+    answers = broken_limit("gpu_burn agreement", 1 / 1301, "cuda:6", at_least=0.75)
+    reason = "1,300 wrong answers on cuda:6"
+    yield Fault("many products are wrong", answers, reason, "gpu_burn: wrong answers")
+    tcp = broken_limit("collective agreement:by_hca", 1 / 3, "hcas", at_least=0.75)
+    cause = "collective: nodes sent by TCP, not by HCAs"
+    yield Fault("NCCL takes TCP", tcp, "2 nodes sent by TCP, not by HCAs", cause)
     reason = 'driver of n8 is "535.183", and "550.54" on 7 of 8 nodes of its sku'
     yield Fault("another driver", odd_setting(), reason, 'driver is "535.183"')
     reason = 'driver of n8 could not be read: nvidia-smi timed out; it is "550.54" on 7 of 7 nodes'

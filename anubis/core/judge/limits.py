@@ -15,7 +15,14 @@ from itertools import product
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.judge.sentences import Finding, metric_words, place_clause, unit_clause
+from anubis.core.judge.sentences import (
+    Finding,
+    find_wrong_answers,
+    is_state,
+    metric_words,
+    place_clause,
+    unit_clause,
+)
 from anubis.core.judge.units import Units
 from anubis.core.judge.verdicts import spelled_code
 from anubis.core.records import BenchmarkSpec, Limit, Policy, Remedy, Result, Series
@@ -44,12 +51,18 @@ def positions_outside(alike: Units, limit: Limit) -> Ints:
 
 
 def find_excess(benchmark: str, series: Series, unit: str, limit: Limit) -> Finding:
-    """The finding for the operator: the value, the limit, and its source."""
+    """The finding for the operator: the value, the limit, and its source; a state and wrong answers
+    have no value."""
     value = float(series.samples[np.argmax(limit.excess(series.samples))])
     words = metric_words(benchmark, series.metric)
+    place = place_clause(series.device)
+    if is_state(benchmark, series.metric):
+        return Finding(reason=f"{words}{place} ({limit.source})", cause=words)
+    if series.metric.partition(":")[0] == "agreement" and 0 < value < 1:
+        return find_wrong_answers(benchmark, series.metric, series.device, value)
     against = f"{value:.4g} instead of {limit}{unit_clause(unit)} ({limit.source})"
     return Finding(
-        reason=f"{words or series.metric}{place_clause(series.device)}: {against}",
+        reason=f"{words or series.metric}{place}: {against}",
         cause=f"{words or f'{benchmark}: {series.metric}'} outside the limit ({limit})",
     )
 

@@ -28,6 +28,8 @@ WORDS: Mapping[str, str] = {
     "host_device_copy both_ways_gbps": "copies to and from the GPU at once",
     "host_device_copy host_copy_gbps": "copies in main memory",
     "peer_copy bandwidth_gbps": "copies between GPUs",
+    "nvbandwidth bandwidth_gbps": "copies",
+    "nvbandwidth latency_us": "access to the memory of another GPU",
     "memory_bandwidth hbm_gbps": "GPU memory",
     "memory_bandwidth bandwidth_gbps": "main memory",
     "cpu_memory_latency latency_ns": "access to main memory",
@@ -36,6 +38,7 @@ WORDS: Mapping[str, str] = {
     "disk_io latency_us": "a disk request",
     "kernel_launch event_us": "a kernel launch",
     "kernel_launch wall_us": "a kernel launch with its wait",
+    "kernel_launch single_us": "a single kernel launch",
     "*collective latency_us": "a small collective",
     "nccl_tests latency_us": "a small collective",
     "*collective *busbw_gbps": "collectives",
@@ -58,14 +61,11 @@ WORDS: Mapping[str, str] = {
     "node_health port_gbps": "link rate of an RDMA port",
     "node_health memory_gb": "main memory",
     "node_health gpus_lost": "lost GPUs",
-    "node_health ecc_enabled": "ECC",
+    "node_health ecc_correctable": "corrected ECC errors",
+    "node_health ecc_deferred": "deferred ECC errors",
     "node_health ecc_uncorrectable": "uncorrectable ECC errors",
-    "node_health sram_threshold_exceeded": "exceeded thresholds of SRAM errors",
     "node_health rows_remapped": "replaced rows of GPU memory",
-    "node_health row_remap_pending": "rows of GPU memory that wait for a reset",
-    "node_health row_remap_failure": "rows of GPU memory that could not be replaced",
     "node_health pages_retired": "retired pages of GPU memory",
-    "node_health page_retirement_pending": "pages of GPU memory that wait for a reset",
     "node_health bad_pages": "bad pages of GPU memory",
     "node_health throttled": "share of looks at a GPU that slowed itself down",
     "node_health thermal_margin_c": "margin to the temperature that slows a GPU down",
@@ -74,20 +74,42 @@ WORDS: Mapping[str, str] = {
     "node_health pcie_replays": "PCIe replays",
     "node_health nvlinks_inactive": "inactive NVLinks",
     "node_health nvlink_errors": "NVLink errors",
+    "node_health nvlink_symbols": "wrong symbols on NVLinks",
     "node_health xgmi_links_inactive": "inactive XGMI links",
     "node_health xgmi_errors": "XGMI errors",
-    "node_health port_down": "RDMA ports that are down",
     "node_health port_errors_per_s": "errors of an RDMA port per second",
     "node_health xids": "XID errors",
     "node_health sxids": "NVSwitch errors",
     "node_health machine_checks": "machine checks",
     "node_health edac_errors": "errors of main memory",
-    "node_health mount_missing": "missing mounts",
+    "node_health cpus_not_performance": "processors that may run slower to save power",
     "node_health disk_free_share": "free share of the disk",
     "node_health inodes_free_share": "free share of the inodes",
     "node_health clock_offset_ms": "offset of the clock",
+    "dcgm_diag completeness": "completed tests of DCGM",
+    "dcgm_diag findings": "findings of DCGM",
+    "sdc_screen seen_once": "wrong answers that did not come back",
     "* gpu_errors_per_min": "errors of a busy GPU per minute",
     "* gpu_held_back": "share of looks at a busy GPU that slowed itself down",
+}
+STATES: Mapping[str, str] = {  # of a device on a node: what is so if the limit is broken
+    "ecc_enabled": "ECC is off",
+    "sram_threshold_exceeded": "too many SRAM errors",
+    "row_remap_pending": "a row of GPU memory waits for a reset",
+    "row_remap_failure": "a row of GPU memory could not be replaced",
+    "page_retirement_pending": "a page of GPU memory waits for a reset",
+    "fabric_unready": "no registration with the NVSwitch fabric",
+    "fabric_unhealthy": "the NVSwitch fabric reports a fault",
+    "recovery_needed": "the driver asks for a reset or a restart",
+    "port_down": "no link",
+    "mount_missing": "nothing is mounted",
+}
+# what `agreement` counts, as one and as many: by program or qualifier, else wrong answers
+WRONG: Mapping[str, tuple[str, str]] = {
+    "dcgm_diag": ("failure", "failures"),
+    "by_hca": ("node sent by TCP, not by HCAs", "nodes sent by TCP, not by HCAs"),
+    "by_nvlink": ("node did not send by NVLink", "nodes did not send by NVLink"),
+    "rails": ("rail is on one of the nodes only", "rails are on one of the nodes only"),
 }
 COUNTED: Mapping[str, tuple[str, str]] = {  # on a node: how it is there, and how it is not
     "gpus": ("GPUs are there", "GPUs are missing"),
@@ -192,6 +214,18 @@ def _find_missing(short: Shortfall) -> Finding:
     return Finding(reason=f"{counts} {there}{place_clause(short.device)}", cause=missing)
 
 
+def find_wrong_answers(benchmark: str, metric: str, device: str, agreement: float) -> Finding:
+    """The finding about answers that are known, and come out otherwise: how many."""
+    qualifier = metric.partition(":")[2]
+    singular, plural = WRONG.get(benchmark) or WRONG.get(qualifier) or ("wrong answer", "wrong answers")
+    number = round(1 / agreement - 1)
+    words = f"{number:,} {singular if number == 1 else plural}"
+    if qualifier in WRONG:
+        return Finding(reason=words, cause=f"{benchmark}: {plural}")
+    reason = f"{_qualify(words, qualifier)}{place_clause(device)}"
+    return Finding(reason=reason, cause=f"{benchmark}: {plural}")
+
+
 def find_slow_samples(
     short: Shortfall, *, number: int, samples: int, measured: float, usual: float, share: float
 ) -> Finding:
@@ -230,10 +264,21 @@ def metric_words(benchmark: str, metric: str) -> str:
     family, _, qualifier = metric.partition(":")
     if benchmark == "node_health" and family in COUNTED:
         return COUNTED[family][0]
+    if is_state(benchmark, metric):
+        return _qualify(STATES[family], qualifier)
     for pattern, words in WORDS.items():
         if fnmatchcase(f"{benchmark} {family}", pattern):
-            return f"{words} ({qualifier})" if qualifier else words
+            return _qualify(words, qualifier)
     return ""
+
+
+def is_state(benchmark: str, metric: str) -> bool:
+    """True if the metric has a value for a state, and no amount."""
+    return benchmark == "node_health" and metric.partition(":")[0] in STATES
+
+
+def _qualify(words: str, qualifier: str) -> str:
+    return f"{words} ({qualifier})" if qualifier else words
 
 
 def place_clause(device: str) -> str:
