@@ -104,7 +104,8 @@ STATES: Mapping[str, str] = {  # of a device on a node: what is so if the limit 
     "port_down": "no link",
     "mount_missing": "nothing is mounted",
 }
-# what `agreement` counts, as one and as many: by program or qualifier, else wrong answers
+# what `agreement` counts, in the singular and the plural: by program or qualifier
+WRONG_ANSWERS = ("wrong answer", "wrong answers")
 WRONG: Mapping[str, tuple[str, str]] = {
     "dcgm_diag": ("failure", "failures"),
     "by_hca": ("node sent by TCP, not by HCAs", "nodes sent by TCP, not by HCAs"),
@@ -217,7 +218,7 @@ def _find_missing(short: Shortfall) -> Finding:
 def find_wrong_answers(benchmark: str, metric: str, device: str, agreement: float) -> Finding:
     """The finding about answers that are known, and come out otherwise: how many."""
     qualifier = metric.partition(":")[2]
-    singular, plural = WRONG.get(benchmark) or WRONG.get(qualifier) or ("wrong answer", "wrong answers")
+    singular, plural = WRONG.get(benchmark) or WRONG.get(qualifier) or WRONG_ANSWERS
     number = round(1 / agreement - 1)
     words = f"{number:,} {singular if number == 1 else plural}"
     if qualifier in WRONG:
