@@ -47,6 +47,14 @@ def commands() -> list[str]:
 def test_every_link_of_a_page_leads_somewhere(page):
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), target
+    for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
+        assert heading in anchors(page.parent / target if target else page), f"{target}#{heading}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link after `#` may say: the headings of a page, without marks and capitals."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def test_the_page_of_a_package_leads_to_the_files_of_its_version():

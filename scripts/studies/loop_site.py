@@ -367,7 +367,7 @@ class LoopSite:
             self.reflexes.append(f"job {job} put back into the queue, as {node} is suspected")
 
     def look_at_ranks(self, job: str) -> None:
-        """Look on each node, as docs/diagnose.md says for several, then tell the service."""
+        """Look on each node, as docs/running-jobs.md says for several, then tell the service."""
         looks = self.jobs / job / "looks"
         nodes = self.owner.nodes_of(job)
         diagnose = ["env", f"ANUBIS_HOME={self.home}", PYTHON, "-m", "anubis", "diagnose"]
