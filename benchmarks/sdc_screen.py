@@ -15,15 +15,13 @@ is not was seen once.
 
 from __future__ import annotations
 
-import os
-from ctypes import CDLL, byref, c_int
-from hashlib import sha256
 from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import contract
 from kit.each_gpu import GPUS, each_gpu
+from kit.kernels import describe_kernels, uuid_of
 from kit.screened_operations import NAMES, operations_on
 from kit.screening import TILE, Ledger, find_odd
 
@@ -32,11 +30,6 @@ if TYPE_CHECKING:
 
 SIZE = {"cuda": 2048, "cpu": 192}
 TERMS = {"cuda": 2048, "cpu": 192}  # of a sum: more of them would not stay exact
-# variables by which libraries choose other kernels, whose sums have another order
-STEERING = (
-    *("CUBLAS", "NVIDIA_TF32", "TORCH_BLAS", "PYTORCH_TUNABLEOP", "ROCBLAS", "HIPBLASLT"),
-    *("ATEN_CPU", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_"),
-)
 
 BENCHMARK = contract.Benchmark(
     name="sdc_screen",
@@ -100,53 +93,11 @@ def measure(
         n = size or SIZE[device.type]
         ledger = screen(device, chosen, n, min(n, TERMS[device.type]), seconds)
         report.note(size=n)
-        facts = {"places": place, "computed_by": describe(device, n), "uuids": uuid_of(device)}
+        computed_by = f"{describe_kernels(device)}, {n} x {n}"
+        facts = {"places": place, "computed_by": computed_by, "uuids": uuid_of(device)}
         for fact, text in facts.items():
             report.notes.setdefault(fact, {})[str(device)] = text
         show(report, str(device), ledger)
-
-
-def describe(device: torch.device, n: int) -> str:
-    """Name whatever decides which kernels run, and so which bits are right: a device with other
-    words is no witness."""
-    import torch
-
-    words = [f"torch {torch.__version__}"]
-    if device.type == "cuda":
-        gpu = torch.cuda.get_device_properties(device)
-        words = [f"{gpu.name} with {gpu.multi_processor_count} processors", *words]
-        cuda = torch.version.cuda
-        words += [
-            f"CUDA {cuda}, cuBLAS {cublas_version(cuda)}" if cuda else f"HIP {torch.version.hip}"
-        ]
-    else:
-        build = sha256(torch.__config__.show().encode()).hexdigest()[:8]
-        words = [contract.environment()["cpu"], *words, f"build {build}"]
-        words += [torch.backends.cpu.get_cpu_capability(), f"{torch.get_num_threads()} threads"]
-    steered = (f"{name}={text}" for name, text in os.environ.items() if name.startswith(STEERING))
-    return ", ".join([*words, *sorted(steered), f"{n} x {n}"])
-
-
-def uuid_of(device: torch.device) -> str:
-    """Return what tells a GPU from one that replaces it; "" if torch does not say."""
-    import torch
-
-    if device.type != "cuda":
-        return ""
-    return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
-
-
-def cublas_version(cuda: str) -> str:
-    """Return the version of the library that this process has loaded: torch does not name it, and
-    an image may bring another one than torch's build."""
-    try:
-        ask = CDLL(f"libcublas.so.{cuda.partition('.')[0]}").cublasGetProperty
-    except (OSError, AttributeError):
-        return "unknown"
-    numbers = [c_int() for _ in range(3)]  # major, minor, patch
-    for kind, number in enumerate(numbers):
-        ask(kind, byref(number))
-    return ".".join(str(number.value) for number in numbers)
 
 
 def screen(

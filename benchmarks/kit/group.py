@@ -34,6 +34,7 @@ class Group:
     links: ProcessGroup
     crossing: Crossing
     numa: str = ""  # where the ranks run: each beside its GPU
+    place: str = "the host"  # of this one
 
     def facts(self) -> dict[str, int | str]:
         facts: dict[str, int | str] = {
@@ -98,6 +99,7 @@ def join_ranks(report: contract.Report) -> Iterator[Group]:
                 links=dist.new_group(backend=backend),
                 crossing=crossing,
                 numa=ranks_on([name for _, _, name in seen]),
+                place=node.name if node else "the host",
             )
 
 

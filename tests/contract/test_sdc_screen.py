@@ -14,6 +14,7 @@ import kit.screened_operations
 import pytest
 import sdc_screen
 import torch
+from kit.kernels import cublas_version, describe_kernels
 from kit.screened_operations import NAMES, PRODUCTS, WAYS, operations_on
 from kit.screening import TILE, Ledger, Operation, bits, find_odd, places
 
@@ -197,14 +198,14 @@ def test_gpus_of_two_kinds_are_no_siblings():
 
 
 def test_settings_that_change_the_kernels_of_a_library_are_listed_beside_the_digests(monkeypatch):
-    usual = sdc_screen.describe(CPU, N)
+    usual = describe_kernels(CPU)
     for name in ("MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "CUBLAS_WORKSPACE_CONFIG"):
         monkeypatch.setenv(name, "AVX2")
-        assert f"{name}=AVX2" in sdc_screen.describe(CPU, N) != usual
+        assert f"{name}=AVX2" in describe_kernels(CPU) != usual
         monkeypatch.delenv(name)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
-    assert "77 threads" in sdc_screen.describe(CPU, N)
-    assert sdc_screen.cublas_version("0.1") == "unknown"
+    assert "77 threads" in describe_kernels(CPU)
+    assert cublas_version("0.1") == "unknown"
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.float16, torch.bfloat16])

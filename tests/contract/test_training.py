@@ -7,6 +7,7 @@ import math
 import re
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -253,6 +254,19 @@ def test_a_fingerprint_changes_with_a_single_flipped_bit():
 def trained(step_s, compute_s, loss=2.0, wrong=0, weights=(7,)):
     times = Times(step_s, compute_s)
     return Trained(times=times, loss=loss, wrong=wrong, weights=weights)
+
+
+def test_weights_of_gpus_that_trained_alone_are_noted_to_be_compared_bit_for_bit():
+    results = [
+        (f"cuda:{gpu}", replace(trained([1.0], [0.5]), alone=alone, witness={"computed_by": "K"}))
+        for gpu, alone in enumerate(("a1", "b2", "a1"))
+    ]
+    report = contract.Report(frozenset())
+    for device, found in kit.training.course.results_by_device(results).items():
+        kit.training.course.note_digest(report, "training x/bf16", device, found)
+    answers = {device: of["training x/bf16"] for device, of in report.notes["digests"].items()}
+    assert answers == {"cuda:0": "a1", "cuda:1": "b2", "cuda:2": "a1"}
+    assert set(report.notes["computed_by"].values()) == {"K"}
 
 
 def test_ranks_of_one_device_count_as_its_slowest_and_others_for_themselves():

@@ -232,6 +232,13 @@ def test_the_shipped_policy_has_a_remedy_for_every_code():
     assert sorted(code for code in codes if remedy_of(code, policy) is None) == []
 
 
+def test_no_remedy_is_hidden_by_a_later_one():
+    policy = replace(configs.policy("default"), limits=())
+    for remedy in policy.remedies:
+        for pattern in remedy.codes:
+            assert remedy_of(pattern.replace("*", "ANY"), policy) == remedy, pattern
+
+
 def test_the_last_of_several_fitting_remedies_counts():
     site = Remedy(codes=("GEMM.*",), action="call the hall team")
     policy = Policy(remedies=(Remedy(codes=("GEMM.TFLOPS", "*"), action="reset it"), site))

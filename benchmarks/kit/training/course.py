@@ -2,7 +2,8 @@
 
 Each model is trained twice. First every rank trains alone for a few steps, from the same weights
 and on the same data as any other rank of any node: the loss it comes to depends on nothing but its
-own arithmetic. (The experts of a mixture are spread over the ranks, which so depend on each other.)
+own arithmetic. Of a GPU the bits of its weights are noted too, which move more often than the loss.
+(The experts of a mixture are spread over the ranks, which so depend on each other.)
 Then all train together, each on data of its own, gradients averaged while backward still runs. A
 slow rank holds up all alike, so beside the rate each has the time of its own forward and backward,
 taken before it waits for anybody's gradients: the rank with a long time is the culprit.
@@ -15,7 +16,8 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from importlib import import_module
 from itertools import product
 from math import inf, nan
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import contract
 
 from kit.gpus import ceilings
+from kit.kernels import describe_kernels, uuid_of
 from kit.training.models import SIZES, Model, model
 
 if TYPE_CHECKING:
@@ -155,8 +158,10 @@ def measure(
             for device, trained in rated.items():
                 rates = [together * samples / s for s in trained.times.step_s]
                 report.add(f"samples_per_s:{series}", device, rates, trained.times.taken)
+            question = f"training {series}, {samples} samples, {schedule['loss_steps']} steps"
             for device, trained in devices.items():
                 add(report, series, device, trained)
+                note_digest(report, question, device, trained)
             if cuda:
                 state_ceiling(
                     report, f"samples_per_s:{series}", shape, precision, samples, together
@@ -204,6 +209,15 @@ def add(report: contract.Report, series: str, device: str, trained: Trained) -> 
         report.add(f"loss:{series}", device, [trained.loss])
 
 
+def note_digest(report: contract.Report, question: str, device: str, trained: Trained) -> None:
+    """Note the bits of the weights, by which GPUs of a kind are compared; no processors, whose
+    libraries choose kernels by more than they say."""
+    if trained.alone:
+        report.notes.setdefault("digests", {}).setdefault(device, {})[question] = trained.alone
+        for fact, text in trained.witness.items():
+            report.notes.setdefault(fact, {})[device] = text
+
+
 def state_ceiling(
     report: contract.Report, metric: str, shape: Model, precision: str, batch: int, ranks: int
 ) -> None:
@@ -227,6 +241,10 @@ class Trained:
     wrong: int  # steps whose loss was no number, ranks whose weights are not the others'
     weights: tuple[int, ...] = ()  # their fingerprint
     no_loss: str = ""  # why there is none
+    # A digest of a GPU's weights after its steps alone, and what to compare it by: a wrong bit
+    # moves them more often than the loss, and hides once the ranks have averaged.
+    alone: str = ""
+    witness: Mapping[str, str] = field(default_factory=dict)
 
 
 def train(shape: Model, precision: str, batch: int, group: Group, schedule: Schedule) -> Trained:
@@ -239,6 +257,8 @@ def train(shape: Model, precision: str, batch: int, group: Group, schedule: Sche
     network = make_network(shape, group.device, links if shape.spread else None)
     training = Training(network, draw_data(shape, batch, 0, group.device), precision)
     loss, no_loss = loss_alone(training, schedule.loss_steps)
+    is_witness = group.device.type == "cuda" and not no_loss and not shape.spread
+    alone = sha256(repr(fingerprint(network)).encode()).hexdigest()[:16] if is_witness else ""
     torch.backends.cudnn.benchmark = True
     if links:
         training.join(links, draw_data(shape, batch, 1 + group.rank, group.device))
@@ -247,8 +267,19 @@ def train(shape: Model, precision: str, batch: int, group: Group, schedule: Sche
     if links:
         group.add_crossing(averaged_bytes(network), len(times.step_s))
     wrong = int(training.not_finite)
+    witness = {
+        "computed_by": describe_kernels(group.device),
+        "uuids": uuid_of(group.device),
+        "places": group.place,
+    }
     return Trained(
-        times=times, loss=loss, wrong=wrong, weights=fingerprint(network), no_loss=no_loss
+        times=times,
+        loss=loss,
+        wrong=wrong,
+        weights=fingerprint(network),
+        no_loss=no_loss,
+        alone=alone,
+        witness=witness if alone else {},
     )
 
 
@@ -330,7 +361,8 @@ def slowest(ranks: Iterable[Trained]) -> Trained:
     steps = zip(*(trained.times.step_s for trained in all_ranks), strict=True)
     computes = zip(*(trained.times.compute_s for trained in all_ranks), strict=True)
     taken = zip(*(trained.times.taken for trained in all_ranks), strict=True)
-    return Trained(
+    return replace(
+        all_ranks[0],
         times=Times([max(s) for s in steps], [max(s) for s in computes], [max(s) for s in taken]),
         loss=max(trained.loss for trained in all_ranks),
         wrong=sum(trained.wrong for trained in all_ranks),
