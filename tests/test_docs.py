@@ -52,7 +52,7 @@ def test_every_link_of_a_page_leads_somewhere(page):
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link after `#` may say: the headings of a page, without marks and capitals."""
+    """Anchors of a page: its headings, without marks and capitals."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
