@@ -11,7 +11,7 @@ HOMES = {
     "anubis.operations.bench": "check_program outside_limits tune write_suite",
     "anubis.operations.caller": "Caller",
     "anubis.operations.campaigns": "plan_campaign resume_campaign run_campaign",
-    "anubis.operations.decide": "select",
+    "anubis.operations.select": "select",
     "anubis.operations.diagnose": "diagnose_and_tell diagnose_job keep_look",
     "anubis.operations.diagnose_due": "diagnose_due",
     "anubis.operations.doctor": "examine",

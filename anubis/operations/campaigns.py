@@ -43,6 +43,7 @@ from anubis.operations.campaign_files import Brief, Setting
 from anubis.operations.clusters import enter, identify, time_in
 from anubis.operations.executors import executor_of
 from anubis.operations.history import resume_hint, view_in
+from anubis.operations.keeper_news import objections_in
 from anubis.operations.names import new_name
 from anubis.operations.owners import (
     OthersWork,
@@ -235,10 +236,11 @@ def _read_premises(history: History, brief: Brief, caller: Caller) -> _Premises:
     request, cluster = brief.request, brief.setting.cluster
     identity = identify(request.cluster, cluster)
     part = history.cluster(identity.name)
-    at = time_in(part, caller).now
+    time = time_in(part, caller)
+    at = time.now
     work = _others_work(part, cluster, at, request.job)
     if request.nodes is None:
-        work = dataclasses.replace(work, retired=part.objections().retired)
+        work = dataclasses.replace(work, retired=objections_in(part, time).retired)
     return _Premises(
         cluster=identity,
         at=at,

@@ -1,20 +1,18 @@
-"""Decide by the history which tests an event is worth, and keep the decision."""
+"""Weigh by the history which tests an event is worth, and keep the decision."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
 from anubis.core.errors import named_by_request
 from anubis.core.history.events import (
-    EventRecord,
     FleetEvent,
     JobAllocated,
-    KeptEvent,
     NodeAdded,
     Tick,
 )
@@ -34,18 +32,15 @@ from anubis.core.records import (
 )
 from anubis.core.select.decision import Decision
 from anubis.core.select.selection import Budget
-from anubis.operations.caller import NO_CALLER, Caller
+from anubis.operations.caller import Caller
 from anubis.operations.clusters import (
     enter,
-    find,
     refuse_partners_of_themselves,
     refuse_strangers,
     time_in,
 )
-from anubis.operations.names import new_name
 from anubis.operations.requests import Terms
 from anubis.operations.selector import Past, Selector, offers, read_past
-from anubis.operations.tell import note
 from anubis.store.history import ClusterHistory, History
 from anubis.text import places
 
@@ -75,27 +70,6 @@ class Repertoire:
     @property
     def workloads(self) -> list[Workload]:
         return [demand.workload for demand in self.demands]
-
-
-def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NO_CALLER) -> Decision:
-    """Decide which tests an event is worth. Nothing runs, and no node is contacted. If nodes were
-    added or upgraded or had an incident, that is kept: later decisions presume a defect on them
-    until they pass."""
-    repertoire = read_repertoire(terms)
-    with caller.history() as history:
-        part, cluster = find(history, terms.cluster, caller, event.nodes)
-        refuse_nodes(part, event, terms, may_test=True)
-        time = time_in(part, caller)
-        at = time.now
-        with history.together():
-            if isinstance(event, KeptEvent) and event.presumes:
-                note([EventRecord(id=new_name(event.kind, at), at=at, event=event)], part)
-            past = past_of(part, at, repertoire).doubting(time.doubt)
-            past = past.add_objections(part.objections(event.nodes))
-            weighed = weigh(event, terms, repertoire, past, part, at)
-            decision = replace(weighed, cluster=part.cluster)
-            keep(decision, cluster, history, caller)
-        return decision
 
 
 def refuse_nodes(part: ClusterHistory, event: FleetEvent, terms: Terms, *, may_test: bool) -> None:

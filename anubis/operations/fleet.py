@@ -38,6 +38,7 @@ from anubis.operations.clusters import look_up, time_in
 from anubis.operations.diagnose_due import undiagnosed_since
 from anubis.operations.history import MOST_CAMPAIGNS
 from anubis.operations.keep import KeptFleet, look
+from anubis.operations.keeper_news import objections_in
 from anubis.operations.selector import LOOKED_BACK_S, standing_of
 from anubis.report import history as history_words
 from anubis.report.fleet import CampaignGlance, NodeGlance
@@ -142,7 +143,7 @@ def glance_at(
     kept = look(history, now, time)
     names = _names(history.memory, happened, of_node) | named_by_events
     names |= holds.keys() | kept.lives.keys()
-    objections = history.objections()
+    objections = objections_in(history, time)
     stale = _stale(before, happened, holds, objections, now) if before else names
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
     stand = stand.apply_doubt(time.doubt).apply_objections(objections.out, objections.unproven)

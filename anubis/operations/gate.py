@@ -27,6 +27,7 @@ from anubis.operations.decide import (
     refuse_nodes,
     weigh,
 )
+from anubis.operations.keeper_news import objections_in
 from anubis.operations.owners import owner_name, reported_work
 from anubis.operations.requests import GateRequest, Terms
 from anubis.report.gate import BadLinks, Doubt, GateResult
@@ -131,7 +132,7 @@ def _read_facts(
     time = time_in(part, caller)
     involved = {*nodes, *terms.partners}
     past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
-    past = past.add_objections(part.objections(involved))
+    past = past.add_objections(objections_in(part, time, involved, terms.benchmarks))
     decision = weigh(job, terms, repertoire, past, part, time.now)
     windows = open_windows(past.windows, time.now, time.now + duration_s)
     maintained = {n: sentence(w, time.now) for n, w in windows.items() if n in nodes}

@@ -11,9 +11,7 @@ from operator import attrgetter
 from anubis.core.amounts import DAY_S
 from anubis.core.clock import Time
 from anubis.core.errors import Stopped
-from anubis.core.history.events import EventRecord, JobAllocated, JobEnded, NodeAdded
-from anubis.core.history.maintenance import open_windows
-from anubis.core.history.standing import Standing
+from anubis.core.history.events import EventRecord, JobAllocated, JobEnded
 from anubis.core.history.status import LONGEST_JOB_S, Job
 from anubis.core.keep.commands import (
     Cordon,
@@ -26,29 +24,26 @@ from anubis.core.keep.commands import (
 )
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeper_events import (
-    Concluded,
     FleetSeen,
     LifeEvent,
     SeenJob,
     VerdictReached,
-    Waited,
 )
-from anubis.core.keep.life import Life, Proof, ended_incidents, open_incidents
+from anubis.core.keep.life import Life, Proof
 from anubis.core.keep.reasons import reason
-from anubis.core.records import Judgement, NodeVerdict
-from anubis.core.select.selection import Budget
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.decide import Repertoire, past_of, read_repertoire, weigh
+from anubis.operations.decide import past_of, read_repertoire
+from anubis.operations.keeper_news import proven_nodes, terms_of, time_passed, verdicts_of
 from anubis.operations.keeping import Keeping, acting_process, refuse_another
 from anubis.operations.owners import news_of_windows, windows_known
 from anubis.operations.requests import Terms
-from anubis.operations.selector import Past, Present, risks
+from anubis.operations.selector import risks
 from anubis.operations.standings import present_of
 from anubis.operations.tell import note
 from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
-from anubis.store.keeping import Conclusion, KeptBy, News, Turn
+from anubis.store.keeping import KeptBy, News, Turn
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,8 @@ class KeeperTurns:
         conclusions = self.part.keeping.news().conclusions
         present = present_of(self.part, at, repertoire)
         history = cache(partial(past_of, self.part, at, repertoire, standing=present.standing))
-        verdicts = self._verdicts(conclusions, present.standing, repertoire, history, at)
+        prove = partial(proven_nodes, self.part, at, terms, repertoire, history)
+        verdicts = verdicts_of(self.part, conclusions, present.standing, prove)
         with self.part.keeping.turn(self._own_name, time) as turn:
             self.refuse_superseded()
             self.abide(turn, at)
@@ -85,9 +81,11 @@ class KeeperTurns:
             ]
             events.sort(key=attrgetter("at"))
             selection = repertoire.policy
-            waited = self._time_passed(
-                present, keeper.lives, time, lambda nodes: risks(history(), nodes, at, selection)
-            )
+            watched = self.part.watches.watched_nodes(at)
+            # a node that was removed is watched no more, and has a life if its owner still shows it
+            passed = time_passed(self.part, present, keeper.lives, time, watched)
+            risk = _WhenAsked(lambda: risks(history(), sorted(watched), at, selection))
+            waited = replace(passed, risk=risk, watched=frozenset(watched))
             turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
             _confirm(turn, keeper, at)
             turn.end(keeper, _drop_later_news(news, verdicts), at)
@@ -185,105 +183,9 @@ class KeeperTurns:
         if over:
             note([_end_of(job, at) for job in over], self.part)
 
-    def _time_passed(
-        self,
-        past: Present,
-        lives: Mapping[str, Life],
-        time: Time,
-        risk: Callable[[Sequence[str]], Mapping[str, float]],
-    ) -> Waited:
-        """Changes that come with time alone. While the clock is in doubt, no pass counts as too old
-        or as not yet valid."""
-        at = time.now
-        watched = self.part.watches.watched_nodes(at)
-        held = frozenset(hold.node for hold in self.part.holds.current(at))
-        stand = past.standing
-        # a node that was removed is watched no more, and has a life if its owner still shows it
-        in_fleet = watched | lives.keys()
-        unproven = (node for node in in_fleet if stand.judgement(node) is Judgement.UNKNOWN)
-        in_incidents = [life.node for life in lives.values() if life.incidents]
-        return Waited(
-            at=at,
-            risk=_WhenAsked(lambda: risk(sorted(watched))),
-            watched=frozenset(watched),
-            unproven=frozenset() if time.doubt else frozenset(unproven),
-            proven=frozenset() if time.doubt else frozenset(stand.passed),
-            owes=frozenset(stand.owes),
-            unreachable=held | past.standing.down,
-            held=held,
-            incidents=open_incidents(past.incidents, at),
-            ended=ended_incidents(past.incidents, in_incidents, at),
-            maintained=open_windows(past.windows, at),
-        )
-
-    def _verdicts(
-        self,
-        conclusions: Sequence[Conclusion],
-        standing: Standing,
-        repertoire: Repertoire,
-        past: Callable[[], Past],
-        at: float,
-    ) -> list[VerdictReached]:
-        """Verdicts of campaigns that are new to the keeper. `past`: reads the whole past on
-        demand."""
-        if not conclusions:
-            return []
-        tests = {
-            action.campaign: action.command
-            for action in self.part.keeping.open_actions()
-            if isinstance(action.command, Prove)
-        }
-        of_nodes = {
-            c.campaign: self.history.assessments.node_verdicts(c.campaign) for c in conclusions
-        }
-        latest = {v.node: c.campaign for c in conclusions for v in of_nodes[c.campaign]}
-        fit = tuple(node for node in latest if standing.counted.get(node))
-        proven = self._proven(fit, repertoire, past(), at) if fit else set[str]()
-        return [
-            VerdictReached(
-                at=conclusion.at,
-                campaign=conclusion.campaign,
-                began=conclusion.began,
-                verdicts={
-                    verdict.node: _conclusion_for(
-                        verdict,
-                        tests.get(conclusion.campaign),
-                        is_fit=verdict.node not in standing.unfit,
-                        owes=verdict.node in standing.owes,
-                        is_full=verdict.node in proven
-                        and latest[verdict.node] == conclusion.campaign,
-                    )
-                    for verdict in of_nodes[conclusion.campaign]
-                },
-                test=test.id if (test := tests.get(conclusion.campaign)) else "",
-            )
-            for conclusion in conclusions
-        ]
-
-    def _proven(
-        self, nodes: tuple[str, ...], repertoire: Repertoire, past: Past, at: float
-    ) -> set[str]:
-        """Those of the nodes that passed everything that would be chosen for new ones."""
-        terms, counted = self.terms(Proof.FULL), past.standing.counted
-        decision = weigh(NodeAdded(nodes=nodes), terms, repertoire, past, self.part, at)
-        missing = {
-            node
-            for test in decision.tests
-            for node in test.nodes
-            if test.benchmark not in counted[node]
-        }
-        return {*nodes} - missing
-
     def terms(self, proof: Proof) -> Terms:
-        policy = self.keeping.policy
-        is_light = proof in (Proof.LIGHT, Proof.CHECK)
-        return Terms(
-            suite=policy.check if is_light else policy.suite,
-            policy=policy.selection,
-            benchmarks=self.keeping.benchmarks,
-            budget=Budget(seconds=policy.check_limit_s) if is_light else None,
-            cluster=self.keeping.cluster,
-        )
+        keeping = self.keeping
+        return terms_of(keeping.policy, proof, keeping.benchmarks, keeping.cluster)
 
 
 class _WhenAsked(Mapping[str, float]):
@@ -317,23 +219,6 @@ def _name_of(id: str, job: SeenJob, before: Job | None) -> str:
         return id
     is_another = job.started_at is not None and job.started_at > before.start
     return f"{id}@{job.started_at:.0f}" if is_another else id
-
-
-def _conclusion_for(
-    verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, owes: bool, is_full: bool
-) -> Concluded:
-    """Conclusion for a node. Tests chosen as proof are proof; other tests only if they are all that
-    a new node has to pass."""
-    asked_for = test if test and verdict.node in test.owed else None
-    return Concluded(
-        judgement=verdict.judgement,
-        code=verdict.code,
-        reason=verdict.reason,
-        proof=asked_for.proof if asked_for else Proof.FULL if is_full else None,
-        about=asked_for.about if asked_for else "",
-        is_fit=is_fit,
-        owes=owes,
-    )
 
 
 def _is_news(verdict: VerdictReached, news: News) -> bool:

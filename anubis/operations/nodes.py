@@ -12,6 +12,7 @@ from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.records import Judgement
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import THIS_MACHINE, name_in_history, refusal_of, time_in
+from anubis.operations.keeper_news import objections_in
 from anubis.operations.owners import orchestrator_of, windows_seen
 from anubis.operations.selector import Past, read_past
 from anubis.reach.orchestrators.orchestrator import orchestrator_kinds
@@ -33,7 +34,8 @@ def nodes(
         orchestrator = orchestrator_of(described) if described else None
         seen = orchestrator.observe() if orchestrator else None
         in_history = part.node_names.all()
-        past = read_past(part, time.now).doubting(time.doubt).add_objections(part.objections())
+        past = read_past(part, time.now).doubting(time.doubt)
+        past = past.add_objections(objections_in(part, time))
         last = {validation.node: validation for validation in part.experience.validations()}
         holds = {hold.node: hold for hold in part.holds.current(time.now)}
         jobs = jobs_on_nodes(part.jobs.open_jobs(), time.now)

@@ -31,6 +31,7 @@ from anubis.operations.decide import (
     weigh,
 )
 from anubis.operations.decided_tests import carried_out_tests
+from anubis.operations.keeper_news import objections_in
 from anubis.operations.names import new_name
 from anubis.operations.owners import drop_busy, others_work
 from anubis.operations.periodic_task_run import PeriodicTaskRun
@@ -60,7 +61,7 @@ def sweep(
         if time.doubt:
             caller.remark(time.doubt)
         past = past_of(part, time.now, repertoire).doubting(time.doubt)
-        past = past.add_objections(part.objections())
+        past = past.add_objections(objections_in(part, time, benchmarks=terms.benchmarks))
         jobs = part.jobs.open_jobs()
         work = others_work(cluster_file(part, terms.cluster), past.windows, time.now, jobs)
         idle = Tick(nodes=tuple(drop_busy(_idle_nodes(nodes, past, part, time.now), work, caller)))

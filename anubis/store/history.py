@@ -6,12 +6,11 @@ Facts about nodes are read from one cluster, so that nodes of the same name are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, Self, TypeVar
 
 from anubis.core.errors import UsageError
-from anubis.core.keep.objections import Objections, objections
 from anubis.core.records import UNNAMED
 from anubis.store.assessments import Assessments
 from anubis.store.campaigns import Campaigns
@@ -134,18 +133,4 @@ class ClusterHistory:
         self.diagnoses = Diagnoses(database, cluster)
         self.holds = Holds(database, cluster)
         self.earlier_runs = EarlierRuns(database, cluster)
-
-    def objections(self, nodes: Collection[str] | None = None) -> Objections:
-        """Return what the keeper objects to these nodes, or to all. For a node with a verdict since
-        the last turn there is none: the keeper may have stopped, so the verdict counts. That of a
-        scan proves no node that has something to prove: it measures the links."""
-        lives = self.keeping.lives() if nodes is None else self.keeping.lives_of(nodes)
-        held = objections(lives)
-        if not (held.out or held.unproven):
-            return held
-        unheard = self.keeping.unheard_campaigns()
-        if not unheard:
-            return held
-        news = [v for v in self.experience.validations() if v.campaign in unheard]
-        tested = {v.node for v in news if not unheard[v.campaign].names_parts}
-        return held.exclude({v.node for v in news}, tested)
+        self.assessments = Assessments(database)

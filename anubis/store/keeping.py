@@ -46,14 +46,14 @@ from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, State
 from anubis.core.keep.messages import KeeperMessage
 from anubis.core.keep.suspicions import KeptSuspicion, kept_suspicions
-from anubis.core.records import CampaignKind, Remedy
+from anubis.core.records import Remedy
 from anubis.store import codec, messages
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
 from anubis.store.claims import ProcessLock, driving_lock, keeping_lock
 from anubis.store.conclusions import VALIDATED
 from anubis.store.database import PER_QUESTION, Database, upsert, write_alone
-from anubis.store.event_records import EVENT_RECORDS
+from anubis.store.event_records import EVENT_RECORDS, OF_JOBS
 from anubis.store.holds import HOLDS
 from anubis.store.node_events import JOBS, REPAIRS, WATCHES
 from anubis.store.row_counts import change_row_count, wait_for_row_count
@@ -455,6 +455,11 @@ class KeeperState:
         with self._database.reading() as connection:
             return news_of(connection, self._cluster)
 
+    def news_of_nodes(self) -> News:
+        """Return the news without those of jobs."""
+        with self._database.reading() as connection:
+            return news_of(connection, self._cluster, EVENT_RECORDS.c.event.not_in(OF_JOBS))
+
     def kept_by(self, *, or_none: bool = False) -> KeptBy | None:
         """Return the policy of the cluster; `or_none`: None if it is damaged."""
         with self._database.reading() as connection:
@@ -490,13 +495,6 @@ class KeeperState:
         with self._database.reading() as connection:
             lives = _read_lives(connection, query)[0].values()
         return {life.node for life in lives if life.is_cordoned_by_others or not life.is_there}
-
-    def unheard_campaigns(self) -> Mapping[str, CampaignKind]:
-        """Return campaigns that were concluded since the last turn, and their kinds."""
-        columns = (CAMPAIGNS.c.id, CAMPAIGNS.c.verb)
-        with self._database.reading() as connection:
-            rows = connection.execute(sa.select(*columns).where(*_unheard_campaigns(self._cluster)))
-            return {id: CampaignKind(verb) for id, verb in rows}
 
     def breakers(self) -> Mapping[str, Breaker]:
         last = self.last_turn()
@@ -680,9 +678,11 @@ def _redate_lives(connection: sa.Connection, cluster: str, time: Time) -> None:
     upsert(connection, LIVES.table, rows, replace=True)
 
 
-def news_of(connection: sa.Connection, cluster: str) -> News:
+def news_of(connection: sa.Connection, cluster: str, *chosen: sa.ColumnElement[bool]) -> News:
+    """Return the news, or those of some event records."""
     event_records = EVENT_RECORDS.select().where(
         EVENT_RECORDS.c.cluster == cluster,
+        *chosen,
         ~_heard_clause(cluster, "event_record", EVENT_RECORDS.c.id),
     )
     columns = (CAMPAIGNS.c.id, CAMPAIGNS.c.created_at, CAMPAIGNS.c.finished_at)

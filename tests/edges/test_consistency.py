@@ -253,6 +253,30 @@ def test_keeper_gate_sweep_lists_pages_and_figures_never_contradict_each_other(s
         life.check(life.turn())
 
 
+def test_what_proves_a_node_is_the_same_for_its_keeper_and_all_others(site):
+    life, part = Life(site, seed=0), site.suite
+    site.suite = site.desk.suite(site.desk.flow(), site.desk.spin(0), name="whole.yaml")
+    site.accept()
+    site.tell(IncidentReported(nodes=("n1",), category="gpu"))
+    fleet = site.keep(test=Mode.PROPOSE)
+    site.measure(ValidateRequest, ("n1",), suite=part)
+    life.check(fleet)
+    (weaker,) = [site.asked("n1", suite=part)]
+    assert weaker.answer == "unknown"
+    assert site.keep(test=Mode.PROPOSE).lives["n1"].state is not State.IN_SERVICE
+    site.measure(ValidateRequest, ("n1",))
+    assert site.asked("n1").answer == "go"
+    life.check(site.keep(test=Mode.PROPOSE))
+    assert site.gate("n1") is HEALTHY
+
+
+def test_an_order_counts_before_the_keeper_has_heard_it(site):
+    fleet = site.keep()
+    site.tell(OperatorSaid(nodes=("n1",), order=Order.RETIRE))
+    assert site.asked("n1").answer == "no-go"
+    assert fleet.lives["n1"].state is State.IN_SERVICE
+
+
 def _name(site, some, draw):
     """Name nodes in one of the ways in which a history may come to know them."""
     told = draw.choice(

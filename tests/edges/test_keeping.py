@@ -68,6 +68,7 @@ from anubis.core.records import CampaignKind, Judgement
 from anubis.lab.simulation.simulated_fleet import plants
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import resume_campaign, run_campaign
+from anubis.operations.clusters import time_in
 from anubis.operations.fleet import standings
 from anubis.operations.gate import gate
 from anubis.operations.import_ import report_incidents
@@ -79,6 +80,7 @@ from anubis.operations.keep import (
     keep,
 )
 from anubis.operations.keep_turns import _obeyed_cordons
+from anubis.operations.keeper_news import objections_in
 from anubis.operations.keeping import ChosenPolicy, Keeping, keeping_of
 from anubis.operations.nodes import nodes
 from anubis.operations.requests import (
@@ -226,11 +228,11 @@ class Site:
     def accept(self):
         return self.measure(AcceptRequest)
 
-    def measure(self, record, nodes=None, caller=None):
+    def measure(self, record, nodes=None, caller=None, suite=None):
         request = record(
             nodes,
             cluster=self.cluster,
-            suite=self.suite,
+            suite=suite or self.suite,
             benchmarks=(self.desk.programs,),
         )
         return run_campaign(request, caller or self.caller)
@@ -252,7 +254,8 @@ class Site:
 
     def asked(self, *nodes, may_test=False, **more):
         programs = (self.desk.programs,)
-        terms = Terms(suite=self.suite, benchmarks=programs, cluster=self.cluster, **more)
+        more = {"suite": self.suite, **more}
+        terms = Terms(benchmarks=programs, cluster=self.cluster, **more)
         return gate(GateRequest(nodes, 3600.0, may_test=may_test), terms, self.caller)
 
     def mend(self):
@@ -1563,6 +1566,7 @@ def test_a_scan_proves_no_node_and_no_test_brings_back_a_retired_one(site):
     assert "n3 left out: it is retired" in remarks
     site.measure(ValidateRequest, ("n2", "n3"))
     with History.open(site.history) as history:
-        held = history.only().objections()
+        part = history.only()
+        held = objections_in(part, time_in(part, site.caller), None, (site.desk.programs,))
     assert held.unproven == {"n1"}
     assert held.out == {"n3": "it is retired"}

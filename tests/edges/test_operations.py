@@ -20,7 +20,6 @@ from anubis.core.select.decision import Action
 from anubis.lab.simulation.simulated_fleet import plants
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
-from anubis.operations.decide import select
 from anubis.operations.gate import gate
 from anubis.operations.history import timeline
 from anubis.operations.requests import (
@@ -32,6 +31,7 @@ from anubis.operations.requests import (
     Terms,
     ValidateRequest,
 )
+from anubis.operations.select import select
 from anubis.reach.executors.simulated import SimulatedExecutor
 from anubis.store.history import History
 from tests.edges.desk import Desk

@@ -109,16 +109,7 @@ class Keeper:
 
     def handle(self, *events: LifeEvent) -> list[LifeCommand]:
         """Commands that follow from new events. `events`: sorted by time."""
-        events = tuple(map(self._dating.date_event, events))
-        commands: list[LifeCommand] = []
-        touched: dict[str, float] = {}  # node → its last event
-        turn: Waited | None = None
-        for event in events:
-            if isinstance(event, Waited) and event.at > self.waited_at:
-                turn = event
-            for node, more in self._hear(event):
-                commands += more
-                touched[node] = max(event.at, touched.get(node, event.at))
+        commands, touched, turn = self._record(events)
         for scope, breaker in self.breakers.items():
             self.breakers[scope] = breaker.cap_accepted(self.lives.count(scope).out)
         commands += self._settle(touched)
@@ -127,6 +118,26 @@ class Keeper:
         if turn is not None:
             commands += self._turn(turn)
         return _last_orders(commands)
+
+    def hear(self, *events: LifeEvent) -> None:
+        """Record events, and decide nothing."""
+        self._record(events)
+
+    def _record(
+        self, events: Iterable[LifeEvent]
+    ) -> tuple[list[LifeCommand], dict[str, float], Waited | None]:
+        """Record events. Return the commands that report them, the nodes concerned with the time
+        of their last event, and the last passage of time."""
+        commands: list[LifeCommand] = []
+        touched: dict[str, float] = {}
+        turn: Waited | None = None
+        for event in map(self._dating.date_event, events):
+            if isinstance(event, Waited) and event.at > self.waited_at:
+                turn = event
+            for node, more in self._hear(event):
+                commands += more
+                touched[node] = max(event.at, touched.get(node, event.at))
+        return commands, touched, turn
 
     # --- events ------------------------------------------------------------------
 

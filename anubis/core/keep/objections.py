@@ -3,8 +3,8 @@ page never contradict the keeper about a node."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from anubis.core.keep.life import AFTER_JOBS, Life
 
@@ -16,16 +16,6 @@ class Objections:
     retired: frozenset[str] = frozenset()  # of those that must be out: no verdict brings them back
     cleared: Mapping[str, float] = field(default_factory=dict)  # node without objections →
     # time of the last verdict on it
-
-    def exclude(self, judged: Collection[str], tested: Collection[str]) -> Objections:
-        """Objections without nodes that have a verdict which the keeper has not received yet. Only
-        nodes that were also tested themselves may have proven what they have to."""
-        lifted = set(judged) - self.retired
-        return replace(
-            self,
-            out={node: why for node, why in self.out.items() if node not in lifted},
-            unproven=self.unproven.difference(tested),
-        )
 
     def objection_to(self, node: str) -> str | None:
         """Reason why the node must be out; empty: it has something to prove; None: no objection."""

@@ -1,0 +1,236 @@
+"""What a keeper has not heard yet: the verdicts of campaigns with what they prove, and what came
+with time. From this follow the objections that it would have after a turn now, by which everything
+else decides, so that no two answers about a node differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+
+from anubis.config import configs
+from anubis.core.clock import Time
+from anubis.core.errors import ConfigError
+from anubis.core.history.events import NodeAdded
+from anubis.core.history.maintenance import open_windows
+from anubis.core.history.standing import Standing
+from anubis.core.keep.commands import Prove
+from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeper_events import Concluded, Dating, LifeEvent, VerdictReached, Waited
+from anubis.core.keep.keeping_policy import KeepingPolicy
+from anubis.core.keep.life import Life, Proof, ended_incidents, open_incidents
+from anubis.core.keep.objections import Objections, objections
+from anubis.core.records import Judgement, NodeVerdict
+from anubis.core.select.selection import Budget
+from anubis.operations.decide import Repertoire, past_of, read_repertoire, weigh
+from anubis.operations.keeping import DEFAULT
+from anubis.operations.requests import Terms
+from anubis.operations.selector import Past, Present
+from anubis.operations.standings import present_of
+from anubis.store.history import ClusterHistory
+from anubis.store.keeping import Conclusion, LastTurn, News
+
+Prover = Callable[[tuple[str, ...]], Collection[str]]
+
+
+def objections_in(
+    part: ClusterHistory,
+    time: Time,
+    nodes: Collection[str] | None = None,
+    benchmarks: Sequence[Path] = (),
+) -> Objections:
+    """Objections of the keeper to these nodes, or to all, as if it had heard by now of all that was
+    reported and concluded since its last turn. `benchmarks`: folders with programs of its suite
+    beside the shipped ones. If one is missing, no pass since then counts."""
+    lives = part.keeping.lives() if nodes is None else part.keeping.lives_of(nodes)
+    last = part.keeping.last_turn()
+    if last is None:
+        return objections(lives)
+    news = part.keeping.news_of_nodes()
+    named = {node for told in news.event_records for node in told.event.nodes}
+    denied = {life.node for life in lives if objections([life]).objection_to(life.node) is not None}
+    if denied and news.conclusions:
+        unheard = {conclusion.campaign for conclusion in news.conclusions}
+        named |= {v.node for v in part.experience.validations() if v.campaign in unheard} & denied
+    if nodes is not None:
+        named &= {*nodes}
+    if not named:
+        return objections(lives)
+    before = [life for life in lives if life.node in named]
+    after = _hear(part, time, last, before, named, news, benchmarks)
+    return objections([*(life for life in lives if life.node not in named), *after])
+
+
+def _hear(
+    part: ClusterHistory,
+    time: Time,
+    last: LastTurn,
+    lives: Sequence[Life],
+    named: Collection[str],
+    news: News,
+    benchmarks: Sequence[Path],
+) -> list[Life]:
+    """Lives of the named nodes after the news."""
+    kept = part.keeping.kept_by(or_none=True)
+    policy = kept.policy if kept else configs.keeping(DEFAULT)
+    keeper = Keeper(
+        policy,
+        lives,
+        seen_at=float("-inf") if last.seen_at is None else last.seen_at,
+        waited_at=last.at,
+        dating=Dating(now=time.now, before=time.before),
+    )
+    events: list[LifeEvent] = list(news.event_records)
+    if news.conclusions:
+        events += _heard_verdicts(part, time, keeper.lives, policy, news.conclusions, benchmarks)
+    keeper.hear(*sorted(events, key=attrgetter("at")))
+    return [life for node, life in keeper.lives.items() if node in named]
+
+
+def _heard_verdicts(
+    part: ClusterHistory,
+    time: Time,
+    lives: Mapping[str, Life],
+    policy: KeepingPolicy,
+    conclusions: Sequence[Conclusion],
+    benchmarks: Sequence[Path],
+) -> list[LifeEvent]:
+    """Verdicts since the last turn, and what came with time after them."""
+    at, terms = time.now, terms_of(policy, Proof.FULL, benchmarks)
+    try:
+        repertoire = read_repertoire(terms)
+        present = present_of(part, at, repertoire)
+    except ConfigError:
+        return []
+    past = partial(past_of, part, at, repertoire, standing=present.standing)
+    prove = partial(proven_nodes, part, at, terms, repertoire, past)
+    verdicts = verdicts_of(part, conclusions, present.standing, prove, nodes=lives.keys())
+    return [*verdicts, time_passed(part, present, lives, time)]
+
+
+def terms_of(
+    policy: KeepingPolicy, proof: Proof, benchmarks: Sequence[Path], cluster: str | None = None
+) -> Terms:
+    """Terms by which a keeper chooses the tests of a proof."""
+    is_light = proof in (Proof.LIGHT, Proof.CHECK)
+    return Terms(
+        suite=policy.check if is_light else policy.suite,
+        policy=policy.selection,
+        benchmarks=benchmarks,
+        budget=Budget(seconds=policy.check_limit_s) if is_light else None,
+        cluster=cluster,
+    )
+
+
+def time_passed(
+    part: ClusterHistory,
+    present: Present,
+    lives: Mapping[str, Life],
+    time: Time,
+    watched: Collection[str] = (),
+) -> Waited:
+    """Changes that come with time alone. While the clock is in doubt, no pass counts as too old or
+    as not yet valid."""
+    at, stand = time.now, present.standing
+    held = frozenset(hold.node for hold in part.holds.current(at))
+    in_fleet = {*watched, *lives}
+    unproven = (node for node in in_fleet if stand.judgement(node) is Judgement.UNKNOWN)
+    in_incidents = [life.node for life in lives.values() if life.incidents]
+    return Waited(
+        at=at,
+        unproven=frozenset() if time.doubt else frozenset(unproven),
+        proven=frozenset() if time.doubt else frozenset(stand.passed),
+        owes=frozenset(stand.owes),
+        unreachable=held | stand.down,
+        held=held,
+        incidents=open_incidents(present.incidents, at),
+        ended=ended_incidents(present.incidents, in_incidents, at),
+        maintained=open_windows(present.windows, at),
+    )
+
+
+def verdicts_of(
+    part: ClusterHistory,
+    conclusions: Sequence[Conclusion],
+    standing: Standing,
+    prove: Prover,
+    nodes: Collection[str] | None = None,
+) -> list[VerdictReached]:
+    """Verdicts of campaigns that are new to the keeper, on all nodes or on these. `prove`: returns
+    those of some nodes that passed everything that would be chosen for new ones."""
+    if not conclusions:
+        return []
+    tests = {
+        action.campaign: action.command
+        for action in part.keeping.open_actions()
+        if isinstance(action.command, Prove)
+    }
+    of_nodes = {
+        c.campaign: [
+            verdict
+            for verdict in part.assessments.node_verdicts(c.campaign)
+            if nodes is None or verdict.node in nodes
+        ]
+        for c in conclusions
+    }
+    latest = {v.node: c.campaign for c in conclusions for v in of_nodes[c.campaign]}
+    fit = tuple(node for node in latest if standing.counted.get(node))
+    proven = prove(fit) if fit else ()
+    return [
+        VerdictReached(
+            at=conclusion.at,
+            campaign=conclusion.campaign,
+            began=conclusion.began,
+            verdicts={
+                verdict.node: _conclusion_for(
+                    verdict,
+                    tests.get(conclusion.campaign),
+                    is_fit=verdict.node not in standing.unfit,
+                    owes=verdict.node in standing.owes,
+                    is_full=verdict.node in proven and latest[verdict.node] == conclusion.campaign,
+                )
+                for verdict in of_nodes[conclusion.campaign]
+            },
+            test=test.id if (test := tests.get(conclusion.campaign)) else "",
+        )
+        for conclusion in conclusions
+    ]
+
+
+def proven_nodes(
+    part: ClusterHistory,
+    at: float,
+    terms: Terms,
+    repertoire: Repertoire,
+    past: Callable[[], Past],
+    nodes: tuple[str, ...],
+) -> set[str]:
+    """Those of the nodes that passed everything that would be chosen for new ones. `past`: reads
+    the whole past."""
+    before = past()
+    decision = weigh(NodeAdded(nodes=nodes), terms, repertoire, before, part, at)
+    missing = {
+        node
+        for test in decision.tests
+        for node in test.nodes
+        if test.benchmark not in before.standing.counted[node]
+    }
+    return {*nodes} - missing
+
+
+def _conclusion_for(
+    verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, owes: bool, is_full: bool
+) -> Concluded:
+    """Conclusion for a node. Tests chosen as proof are proof; other tests only if they are all that
+    a new node has to pass."""
+    asked_for = test if test and verdict.node in test.owed else None
+    return Concluded(
+        judgement=verdict.judgement,
+        code=verdict.code,
+        reason=verdict.reason,
+        proof=asked_for.proof if asked_for else Proof.FULL if is_full else None,
+        about=asked_for.about if asked_for else "",
+        is_fit=is_fit,
+        owes=owes,
+    )

@@ -1,0 +1,36 @@
+"""Decide by the history which tests an event is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anubis.core.history.events import EventRecord, FleetEvent, KeptEvent
+from anubis.core.select.decision import Decision
+from anubis.operations.caller import NO_CALLER, Caller
+from anubis.operations.clusters import find, time_in
+from anubis.operations.decide import USUAL, keep, past_of, read_repertoire, refuse_nodes, weigh
+from anubis.operations.keeper_news import objections_in
+from anubis.operations.names import new_name
+from anubis.operations.requests import Terms
+from anubis.operations.tell import note
+
+
+def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NO_CALLER) -> Decision:
+    """Decide which tests an event is worth. Nothing runs, and no node is contacted. If nodes were
+    added or upgraded or had an incident, that is kept: later decisions presume a defect on them
+    until they pass."""
+    repertoire = read_repertoire(terms)
+    with caller.history() as history:
+        part, cluster = find(history, terms.cluster, caller, event.nodes)
+        refuse_nodes(part, event, terms, may_test=True)
+        time = time_in(part, caller)
+        at = time.now
+        with history.together():
+            if isinstance(event, KeptEvent) and event.presumes:
+                note([EventRecord(id=new_name(event.kind, at), at=at, event=event)], part)
+            past = past_of(part, at, repertoire).doubting(time.doubt)
+            past = past.add_objections(objections_in(part, time, event.nodes, terms.benchmarks))
+            weighed = weigh(event, terms, repertoire, past, part, at)
+            decision = replace(weighed, cluster=part.cluster)
+            keep(decision, cluster, history, caller)
+        return decision
