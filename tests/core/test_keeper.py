@@ -597,11 +597,30 @@ def test_a_node_that_does_not_answer_is_lost_and_proves_itself_when_it_is_back(c
     assert cluster.state() is State.IN_SERVICE  # 100 s later
     cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=False)
     cluster.look()
-    assert not cluster.tick()
+    (hold,) = cluster.tick()
+    assert (hold.node, hold.code) == ("n0", "NODE-LOST")
     cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=True)
+    assert cluster.shown["n0"].cordon, "no job begins on it before the keeper looks"
     cluster.look()
     assert cluster.state() is State.NEW
-    assert set(only(cluster.tick(), Prove).owed) == {"n0"}
+    proof = only(cluster.tick(), Prove)
+    assert set(proof.owed) == {"n0"}
+    cluster.answer(proof)
+    cluster.look()
+    assert not cluster.shown["n0"].cordon
+
+
+@pytest.mark.parametrize(
+    ("trouble", "are_held"),
+    [(stay_lost, {"n0"})]
+    + [(one, set()) for one in (lose_most, remove, hide, work_on, power_off, retire, bring_back)],
+)
+def test_only_few_lost_nodes_are_held_and_none_that_its_owner_took_away(trouble, are_held):
+    cluster = Cluster()
+    trouble(cluster)
+    held = {c.node for c in cluster.tick() if isinstance(c, Cordon) and c.code == "NODE-LOST"}
+    assert held == are_held
+    assert not [c for c in cluster.tick() if isinstance(c, Cordon) and c.code == "NODE-LOST"]
 
 
 def test_news_about_a_node_cause_a_test_at_once_after_any_number_of_failed_ones(cluster):

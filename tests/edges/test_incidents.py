@@ -18,8 +18,9 @@ from naive_status import NaiveLogbook
 from anubis.config import configs
 from anubis.core.errors import UsageError
 from anubis.core.history.logbook import Logbook
-from anubis.core.history.status import Incident, Instants, Watch
-from anubis.core.records import SelectionPolicy
+from anubis.core.history.standing import standing
+from anubis.core.history.status import Incident, Instants, Validation, Watch
+from anubis.core.records import Judgement, SelectionPolicy
 from anubis.operations.selector import read_past, risks
 from anubis.readers.incidents import named_cells
 from anubis.readers.incidents.incident_intake import Intake, take_in
@@ -260,7 +261,7 @@ def test_bad_lines_are_left_out_with_their_reason_and_the_rest_is_imported() -> 
             "n1,fan,2026-02-30,",
             ",fan,2026-03-01T10:00,",
             "n 1!,fan,2026-03-01T10:00,",
-            "n1,fan,2027-01-01,",
+            "n1,fan,2027-02-30,",
             good,
             "n1,fan,2026-03-01T10:00,2026-03-01T13:00",
             "n1",
@@ -271,12 +272,11 @@ def test_bad_lines_are_left_out_with_their_reason_and_the_rest_is_imported() -> 
     assert found.records == 11
     assert {note.text: note.where for note in found.left_out} == {
         "the start cannot be read as a time": (
-            'line 3 ("01/03/26")', 'line 5 ("2026-02-30")', 'line 11 ("nothing")',
-            'line 12 ("nan")',
+            'line 3 ("01/03/26")', 'line 5 ("2026-02-30")', 'line 8 ("2027-02-30")',
+            'line 11 ("nothing")', 'line 12 ("nan")',
         ),
         "no node is named": ("line 6",),
         "the name is not a node name": ('line 7 ("n 1!")',),
-        "it begins in the future": ("line 8",),
         "the same incident is listed twice": ("line 9",),
         "the same incident is listed with another end: the later one counts":
             ("line 4", "line 10"),
@@ -297,6 +297,21 @@ def test_an_end_that_cannot_be_right_hides_no_incident(end: str, also: list[str]
         ]
     (open_,) = read(table(lines[0], "n1,fan,2026-03-01T10:00,")).incidents
     assert open_.end is None
+
+
+@pytest.mark.parametrize("is_news", [False, True])
+@pytest.mark.parametrize(
+    ("end", "is_open"), [("", True), ("2027-01-02", False), ("2026-03-01", False), ("soon", False)]
+)
+def test_an_incident_that_begins_in_the_future_counts_from_now(end, is_open, is_news) -> None:
+    """A clock or a zone is wrong, so its date decides nothing: not that the node is well either."""
+    found = read(table(f"n1,fan,2027-01-01,{end}"), is_news=is_news)
+    passed = Validation(node="n1", at=NOW - 1, judgement=Judgement.HEALTHY, benchmarks=("fan",))
+    stand = standing([passed], {}, found.incidents, [], [], NOW)
+    assert stand.judgement("n1") is (Judgement.DEFECTIVE if is_open else Judgement.UNKNOWN)
+    assert stand.happened["n1"] == NOW
+    assert any("it counts from now" in note.text for note in found.remarks)
+    assert all(watch.until <= NOW for watch in found.watches)
 
 
 def test_odd_lines_are_imported_and_reported() -> None:

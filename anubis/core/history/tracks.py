@@ -62,11 +62,11 @@ class IncidentColumns:
 
     def select_begun(self, now: float) -> IncidentColumns:
         """Incidents that have begun; the same object if all have. An incident without an end has
-        begun, whatever its date: a clock was wrong."""
+        begun, and so has one that is over, whatever its date: a clock was wrong."""
         if (self.start <= now).all():
             return self
-        some = self.take((self.start <= now) | np.isinf(self.end))
-        return replace(some, start=np.minimum(some.start, now))
+        some = self.take((self.start <= now) | np.isinf(self.end) | (self.end <= now))
+        return replace(some, start=np.minimum(np.minimum(some.start, some.end), now))
 
     def take(self, rows: Flags) -> IncidentColumns:
         return IncidentColumns(

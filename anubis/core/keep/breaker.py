@@ -33,7 +33,7 @@ class ScopeCount:
 
     among: int = 0
     out: int = 0  # taken out because of a known problem
-    new: int = 0  # kept out until they are proven
+    new: int = 0  # kept out until they are proven, those included that are lost
 
 
 @dataclass(frozen=True, kw_only=True)

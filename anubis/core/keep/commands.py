@@ -16,7 +16,7 @@ from typing import ClassVar, get_args
 from anubis.core.history.events import Debt
 from anubis.core.keep.life import Life, Owed, Proof
 from anubis.core.keep.periodic_tasks import PeriodicTask
-from anubis.core.keep.reasons import SUSPECTED
+from anubis.core.keep.reasons import LOST, SUSPECTED
 
 
 class Mode(StrEnum):
@@ -241,6 +241,7 @@ def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
         case Cordon(node=node, code=code):
             life = lives[node]
             is_held = code == SUSPECTED and life.owes(Debt.SUSPICION)
+            is_held = is_held or (code == LOST and life.is_lost)
             return life.is_out_as(code) or not (life.is_kept_out or is_held)
         case Release(node=node):
             return not lives[node].cordon

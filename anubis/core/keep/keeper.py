@@ -67,12 +67,13 @@ from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import AFTER_JOBS, DefectFound, Life, Owed, Proof
 from anubis.core.keep.lives import Lives, next_in_line, reserve_of
 from anubis.core.keep.proofs import Proofs, outcome_of_search
-from anubis.core.keep.reasons import SPARE, SUSPECTED, UNPROVEN, code_of
+from anubis.core.keep.reasons import LOST, SPARE, SUSPECTED, UNPROVEN, code_of
 from anubis.core.keep.repairs import Repairs
 from anubis.core.keep.suspicions import owed_for
 from anubis.core.records import Judgement, Remedy
 
 NOT_PROVEN = "new, not yet proven"
+NO_ANSWER = "it does not answer, and has to prove itself when it is back"
 UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
 
 
@@ -439,6 +440,7 @@ class Keeper:
         for scope in gone:
             del self.breakers[scope]
         commands = [*self._fill_reserve(event), *self._keep_new_out(event.at)]
+        commands += self._hold_lost(event.at)
         commands += [*self.repairs.begin_due(event.at), *self.proofs.end_late_searches(event.at)]
         commands += self.proofs.begin_search(event.at)
         return [*commands, *self.proofs.begin_due(event.at)]
@@ -497,6 +499,16 @@ class Keeper:
         for life in sorted(new, key=attrgetter("node")):
             if all(self._has_room_for_new(scope) for scope in scopes(life)):
                 yield from self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
+
+    def _hold_lost(self, at: float) -> Iterator[LifeCommand]:
+        """Cordon nodes that have been lost for so long that they return unproven, so that no job
+        begins on one before it is tested; as many as new nodes."""
+        lost = [life for life in self.lives.values() if life.is_lost]
+        for life in sorted(lost, key=attrgetter("node")):
+            is_held = life.out_code == LOST
+            may_begin = not life.cordon and all(map(self._has_room_for_new, scopes(life)))
+            if (is_held or may_begin) and self.repairs.is_long_lost(life, at):
+                yield from self._send_cordon(life, LOST, NO_ANSWER, at)
 
     def _may_stay_out(self, life: Life) -> bool:
         """Return whether a new node that is already kept from jobs, for any reason, may stay so."""

@@ -105,13 +105,14 @@ class Lives(Mapping[str, Life]):
 
     def _count(self, life: Life, by: int) -> None:
         if life.is_there:
-            is_out, is_new = life.is_taken_out, life.out_code in HELD
+            is_out = life.is_taken_out
             for scope in scopes(life):
                 self._among[scope] += by
                 if is_out:
                     self._out[scope] += by
-                if is_new:
-                    self._new[scope] += by
+        if life.out_code in HELD and (life.is_there or life.is_lost):
+            for scope in scopes(life):
+                self._new[scope] += by
         if life.is_lost:
             self._lost += by
         if life.trial is not None:

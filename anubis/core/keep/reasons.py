@@ -11,10 +11,10 @@ LONGEST = 200  # letters: the shortest limit of an orchestrator
 SPARE = "SPARE"  # a healthy node, kept from jobs as a spare
 UNPROVEN = "UNPROVEN"  # a new node without known problems
 SUSPECTED = "SUSPECTED"  # a node that a test has to clear first, by the policy
-HELD = (UNPROVEN, SUSPECTED)  # within the shares that defects leave
+LOST = "NODE-LOST"  # what campaigns call a node that does not answer; it returns unproven
+HELD = (UNPROVEN, SUSPECTED, LOST)  # within the shares that defects leave
 NO_DEFECT = (SPARE, *HELD)
 REPAIR = "REPAIR"  # a repair under way, or unproven, without a defect found
-LOST = "NODE-LOST"  # what campaigns call a node that does not answer
 INCIDENT = "INCIDENT"  # an open incident, or one without a later proof
 _OURS = re.compile(r"anubis\[([^\]\s]+)\]: ")
 

@@ -105,7 +105,7 @@ class Repairs:
         return ""
 
     def _may_be_repaired(self, life: Life, at: float) -> bool:
-        return self._is_long_lost(life, at) if life.is_lost else self._is_kept_empty(life)
+        return self.is_long_lost(life, at) if life.is_lost else self._is_kept_empty(life)
 
     def _is_kept_empty(self, life: Life) -> bool:
         """Return whether the node is out, empty, and kept from jobs by Anubis."""
@@ -113,7 +113,7 @@ class Repairs:
         is_ours = life.has_been_cordoned and life.cordoned_by_anubis
         return is_empty and is_ours and life.is_taken_out and life.is_out_as(life.out_code)
 
-    def _is_long_lost(self, life: Life, at: float) -> bool:
+    def is_long_lost(self, life: Life, at: float) -> bool:
         """Return whether the node has been lost for so long that it has to prove itself anyhow,
         and so few are lost that the fault must be theirs, and not that of a network or of the
         orchestrator."""

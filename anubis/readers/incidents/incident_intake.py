@@ -80,9 +80,9 @@ def take_in(
     is_news: bool = False,
 ) -> Intake:
     """Read incidents and watches. `nodes` are all watched nodes, if known: those without a record
-    had no incident, and records of other nodes are left out. `is_news`:
-    the records were reported as things happened: they have begun, and those with an end are over,
-    whatever the reporter's clock says."""
+    had no incident, and records of other nodes are left out. Whatever a clock says, all of them
+    have begun. `is_news`: the records were reported as things happened: those with an end are
+    over."""
     _check_columns(records, mapping, where)
     desk = _Desk()
     for place in records.unreadable:
@@ -100,7 +100,6 @@ def take_in(
             candidate
             for candidate in candidates
             if _is_named(candidate.node, candidate.record, fleet, desk, candidate.category)
-            and (is_news or _has_begun(candidate, now, desk))
         ],
         desk,
     )
@@ -226,19 +225,16 @@ def _is_named(
     return False
 
 
-def _has_begun(incident: _SourceIncident, now: float, desk: _Desk) -> bool:
-    if incident.start.at > now:
-        desk.leave_out("it begins in the future", incident.record)
-    return incident.start.at <= now
-
-
 def _incident(incident: _SourceIncident, now: float, is_news: bool, desk: _Desk) -> Incident:
     end = None
-    if incident.start.at > now:
+    is_early = incident.start.at > now
+    if is_early:
         desk.remark(
             "it begins in the future: it counts from now, a clock is wrong", incident.record
         )
-    if incident.is_backwards and is_news:
+    if is_early and (incident.end or incident.has_lost_its_end):
+        end = now  # it happened, so the node has to pass a test
+    elif incident.is_backwards and is_news:
         end = now  # it is unknown which of its dates is right
         desk.remark("it ends before it begins: it is over now, a clock is wrong", incident.record)
     elif incident.is_backwards or incident.has_lost_its_end:
@@ -382,4 +378,4 @@ def _watches(
 
 
 def _seen_until(incident: Incident, now: float) -> float:
-    return incident.start if incident.end is None else min(incident.end, now)
+    return min(incident.start if incident.end is None else incident.end, now)
