@@ -9,7 +9,6 @@ from anubis.operations.caller import Caller as Caller
 from anubis.operations.campaigns import plan_campaign as plan_campaign
 from anubis.operations.campaigns import resume_campaign as resume_campaign
 from anubis.operations.campaigns import run_campaign as run_campaign
-from anubis.operations.select import select as select
 from anubis.operations.diagnose import diagnose_and_tell as diagnose_and_tell
 from anubis.operations.diagnose import diagnose_job as diagnose_job
 from anubis.operations.diagnose import keep_look as keep_look
@@ -82,6 +81,7 @@ from anubis.operations.requests import ValidateRequest as ValidateRequest
 from anubis.operations.risk import evaluate_risk as evaluate_risk
 from anubis.operations.risk import foresee as foresee
 from anubis.operations.risk import train_risk as train_risk
+from anubis.operations.select import select as select
 from anubis.operations.simulate import simulate as simulate
 from anubis.operations.sweep import sweep as sweep
 from anubis.operations.tell import Telling as Telling

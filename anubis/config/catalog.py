@@ -26,6 +26,7 @@ from anubis.core.amounts import HOUR_S
 from anubis.core.errors import (
     CatalogError,
     ContractError,
+    MisdatedError,
     UnknownNameError,
     UsageError,
     did_you_mean,
@@ -373,7 +374,7 @@ def _check_date(document: dict[str, object], began: float, ended: float) -> None
     stated = cast(float, document.get("started_at", 0))
     if stated and not began - CLOCK_SET_S <= stated <= ended + CLOCK_SET_S:
         expected = "expected the time of this run; an earlier run may have written this document"
-        raise ContractError(f'"started_at" is {moment(stated)}: {expected}')
+        raise MisdatedError(f'"started_at" is {moment(stated)}: {expected}')
 
 
 def _check_seconds(document: dict[str, object], key: str, highest: float) -> None:

@@ -7,6 +7,7 @@ AnubisError                exit code 2: no verdict
 ├── ConfigError            exit code 64: a file under configs/ (or one like it) is not valid
 ├── CatalogError           a benchmark is absent, or does not describe itself
 ├── ContractError          a benchmark ran but broke the contract of its document
+│   └── MisdatedError      the document is not of this run, or a clock is wrong
 ├── CriteriaError          criteria that cannot be read, learned or compared
 │   └── NothingLearnedError  there are none yet for these nodes and this suite
 ├── RiskError              a risk model cannot be learned, read or asked
@@ -74,6 +75,10 @@ class CatalogError(AnubisError):
 
 
 class ContractError(AnubisError):
+    pass
+
+
+class MisdatedError(ContractError):
     pass
 
 

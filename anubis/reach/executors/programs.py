@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from anubis.core.campaign.state_machine import Failed, Launch, Measured, TimedOut
-from anubis.core.errors import ContractError
+from anubis.core.errors import ContractError, MisdatedError
 from anubis.core.records import VARIABLE, BenchmarkSpec, ParameterValue, Result
 from anubis.core.text import escape_line, make_storable
 from anubis.reach.executors.machine import Machine
@@ -261,7 +261,9 @@ def _end_in(
     try:
         result = parse(outcome["stdout"], spec, split_arguments(launch.parameters)[1], ran)
     except ContractError as error:
-        return failed_event(launch, at, add_last_words(f"{spec.name}: {error}", outcome, spec))
+        reason = add_last_words(f"{spec.name}: {error}", outcome, spec)
+        is_misdated = isinstance(error, MisdatedError)  # which says nothing of the node
+        return failed_event(launch, at, reason, infrastructure=is_misdated)
     not_applicable, exited = bool(result.not_applicable), exit_code(outcome, spec)
     if not_applicable != (exited == NOT_APPLICABLE):
         document = f'"{result.not_applicable}"' if not_applicable else "none"
