@@ -174,6 +174,15 @@ def test_a_node_that_is_many_times_as_good_as_the_others_is_not_called_good(time
     assert node.code == ("OK" if judgement is H else "TOO-GOOD")
 
 
+def test_a_node_with_more_gpus_than_its_kind_is_another_kind_of_node():
+    plan = small_plan(8, [entry("count")])
+    recorded = exactly(plan, "gpus", lambda node: 9.0 if node == "n3" else 8.0)
+    nodes = judged(plan, list(recorded)).nodes
+    assert {node.node for node in nodes if node.judgement is U} == {"n3"}
+    assert nodes[3].code == "TOO-GOOD"
+    assert "9, normally 8, GPUs are there" in nodes[3].reason
+
+
 def test_a_node_that_is_slow_at_times_is_reported_with_its_slow_samples():
     """Steps that scatter by 3 %: by its mean it is as well as the others."""
     plan = small_plan(24, [entry("probe")])

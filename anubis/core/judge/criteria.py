@@ -40,6 +40,7 @@ from anubis.core.judge.calibration import (
 )
 from anubis.core.judge.earlier_scatter import fit_priors
 from anubis.core.judge.ecdf import goodness
+from anubis.core.judge.sentences import COUNTED
 from anubis.core.records import (
     Criterion,
     CriterionKey,
@@ -577,13 +578,14 @@ def to_similarity(shortfall: Samples, criterion: Criterion) -> Samples:
 def are_too_good(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Flags:
     """Units that cannot have been measured right: their mean is many times as good as normal. Their
     program did not do the work, or reports another unit. A few samples that are too good change
-    little."""
+    little. More things than any node of the kind had are another kind of node."""
     if criterion.direction == "either":
         return np.zeros(len(samples), dtype=bool)
     measured = as_measured(samples, criterion.direction, criterion.key)
     means = measured.lengths / np.add.reduceat(1.0 / measured.values, measured.starts[:-1])
     normal = np.median(goodness(criterion.reference, criterion.direction))
-    flags: Flags = means > BELIEVED * normal
+    is_count = criterion.unit == "1" and criterion.key.metric in COUNTED
+    flags: Flags = means > (criterion.reference.max() if is_count else BELIEVED * normal)
     return flags
 
 

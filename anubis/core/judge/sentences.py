@@ -165,9 +165,10 @@ class Shortfall:
 
     @property
     def is_count(self) -> bool:
-        """True if some of what is counted is not there."""
+        """True if some of what is counted is not there, or more than that."""
         is_whole = self.measured.is_integer() and self.normal.is_integer()
-        return self.unit == "1" and self.measured < self.normal and is_whole
+        differs = self.measured < self.normal or self.metric in COUNTED
+        return self.unit == "1" and differs and is_whole
 
     @property
     def change(self) -> float:
@@ -183,7 +184,7 @@ class Shortfall:
 def find_shortfall(short: Shortfall) -> Finding:
     """The finding about a level: how far the median is from normal, in the metric's own unit."""
     if short.is_count:
-        return _find_missing(short)
+        return _find_other_count(short)
     place = place_clause(short.device)
     against = f"{_figures(short.measured, short.normal)}{unit_clause(short.unit)}"
     if short.is_uneven:
@@ -209,9 +210,12 @@ def _amount(short: Shortfall, way: str) -> str:
     return f"{'over 99%' if text == '100%' and 0 < times < 1 else text} {way}"
 
 
-def _find_missing(short: Shortfall) -> Finding:
+def _find_other_count(short: Shortfall) -> Finding:
     there, missing = COUNTED.get(short.metric, (short.metric, f"fewer {short.metric} than normal"))
     counts = f"{short.measured:g} of {short.normal:g}"
+    if short.measured > short.normal:
+        missing = f"more {there} than normal"
+        counts = f"{short.measured:g}, normally {short.normal:g},"
     return Finding(reason=f"{counts} {there}{place_clause(short.device)}", cause=missing)
 
 
