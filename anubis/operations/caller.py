@@ -87,7 +87,17 @@ class Caller:
         """Open the history. `begins`: the operation may be the first on a new one."""
         from anubis.store.history import History
 
-        return History.open(self.find_history(begins=begins))
+        url, is_chosen = self.find_history(begins=begins), self._is_history_chosen
+        history = History.open(url, begins=begins or not is_chosen)
+        if is_chosen and history.new_place:
+            self.remark(
+                f'a new history begins in "{history.new_place}", which ANUBIS_HISTORY names'
+            )
+        return history
+
+    @property
+    def _is_history_chosen(self) -> bool:
+        return self.history_url is None and places.is_history_chosen()
 
     def find_history(self, *, begins: bool = False) -> str:
         """URL of the history. Nothing is decided by a file that $ANUBIS_HISTORY names and that does
@@ -95,14 +105,11 @@ class Caller:
         from anubis.store.database import absent_file
 
         url = self.history_url or places.history_url()
-        is_chosen = self.history_url is None and places.is_history_chosen()
-        if is_chosen and (absent := absent_file(url)):
-            if not begins:
-                raise UsageError(
-                    f'ANUBIS_HISTORY names "{absent}", which does not exist: correct the path, or'
-                    " begin a history there with anubis accept"
-                )
-            self.remark(f'a new history begins in "{absent}", which ANUBIS_HISTORY names')
+        if self._is_history_chosen and not begins and (absent := absent_file(url)):
+            raise UsageError(
+                f'ANUBIS_HISTORY names "{absent}", which does not exist: correct the path, or'
+                " begin a history there with anubis accept"
+            )
         return url
 
     def remark(self, sentence: str) -> None:

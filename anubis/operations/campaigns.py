@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -62,6 +62,7 @@ from anubis.reach.executors.executor import Executor
 from anubis.report.campaign_remarks import remarks_on
 from anubis.report.view import CampaignResult, CampaignView
 from anubis.store import event_log
+from anubis.store.database import absent_file
 from anubis.store.database_errors import insist
 from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import RENEWED_S, HeldNodes, holder_of, utc
@@ -114,13 +115,15 @@ class PlannedCampaign:
 def plan_campaign(request: CampaignRequest, caller: Caller = NO_CALLER) -> PlannedCampaign:
     """Plan a campaign: nodes are looked up, but nothing runs on them."""
     brief = campaign_files.read_request(request, caller)
-    if is_brought_up(cluster := brief.setting.cluster):
+    cluster, work = brief.setting.cluster, OthersWork()
+    if is_brought_up(cluster):
         # wall clock: only a plan, before the history is read
         work = others_work(cluster, {}, caller.clock())
-        if request.nodes is None:
-            brief = spare_busy(brief, work, caller)
-        else:  # a plan for nodes at work is as good as another
-            refuse_unseen(request.nodes, cluster, work)
+    if request.nodes is None:
+        work = dataclasses.replace(work, retired=_retired_nodes(brief, caller))
+        brief = spare_busy(brief, work, caller)
+    else:  # a plan for nodes at work is as good as another
+        refuse_unseen(request.nodes, cluster, work)
     with executor_of(
         brief.setting.cluster,
         brief.programs,
@@ -128,7 +131,8 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NO_CALLER) -> Plann
         used=brief.benchmarks,
         nodes=brief.request.nodes,
     ) as executor:
-        plan = campaign_files.make_plan(brief, executor.nodes())
+        nodes = free_nodes(brief, executor.nodes(), work, caller)
+        plan = campaign_files.make_plan(brief, nodes)
     alone = [entry for phase in plan.phases for entry in phase.entries if entry.scope == "node"]
     if plan.reproducing:
         caller.remark(_search_sentence(plan))
@@ -139,6 +143,16 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NO_CALLER) -> Plann
             f"them take {longest}"
         )
     return PlannedCampaign(plan=plan, parallel_nodes=brief.setting.parallel_nodes)
+
+
+def _retired_nodes(brief: Brief, caller: Caller) -> Collection[str]:
+    """Retired nodes of the cluster. A plan begins no history."""
+    if absent_file(caller.find_history(begins=True)):
+        return ()
+    with suppress(UsageError), caller.history() as history:
+        part = history.cluster(identify(brief.request.cluster, brief.setting.cluster).name)
+        return objections_in(part, time_in(part, caller)).retired
+    return ()
 
 
 def _search_sentence(plan: Plan) -> str:

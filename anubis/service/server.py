@@ -123,6 +123,8 @@ def serve(request: ServeRequest, caller: Caller) -> None:
     settings = ServiceSettings.from_request(request)
     url = caller.find_history()
     history = OpenHistory.open(url)
+    if history.new_place:
+        caller.remark(f'a new history begins in "{history.new_place}"')
     try:
         valid = [token for token in history.tokens.all() if token.revoked_at is None]
         settings.refuse_open(has_tokens=bool(valid))

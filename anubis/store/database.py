@@ -19,7 +19,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from anubis.core.errors import StoreError
+from anubis.core.errors import StoreError, UsageError
 from anubis.store.checksums import Damage
 from anubis.store.database_errors import explain
 from anubis.text.packages import require_package
@@ -67,6 +67,7 @@ class Database:
         self._snapshots = engine.execution_options(**level)  # a file of SQLite has no other way
         self.dialect = engine.dialect.name
         self.place = _place(engine.url)
+        self.is_new = False  # a history begins there
         # Values that many rows share and that are known to be on disk: table, digest.
         self.shared: set[tuple[str, str]] = set()
         # While a campaign is claimed on a server: the connection that has the claim. What a driver
@@ -75,11 +76,12 @@ class Database:
         self._of_thread = threading.local()
 
     @classmethod
-    def open(cls, url: str) -> Database:
-        """Create what is absent and bring the schema up to date; refuse what is newer."""
+    def open(cls, url: str, *, begins: bool = True) -> Database:
+        """Create what is absent and bring the schema up to date; refuse what is newer. `begins`: a
+        history may begin there; otherwise an empty database is refused."""
         database = cls(_engine(_parse(url)))
         try:
-            database._bring_up_to_date()
+            database._bring_up_to_date(begins=begins)
         except BaseException:
             database.close()
             raise
@@ -143,10 +145,16 @@ class Database:
                 " the history (anubis history check lists all that is damaged)"
             ) from damage
 
-    def _bring_up_to_date(self) -> None:
+    def _bring_up_to_date(self, *, begins: bool) -> None:
         with self.reading() as connection:
-            if self._revision(connection) == HEAD:
+            if (revision := self._revision(connection)) == HEAD:
                 return
+        self.is_new = revision is None
+        if self.is_new and not begins:
+            raise UsageError(
+                f'ANUBIS_HISTORY names "{self.place}", which is empty: correct it, or begin a'
+                " history there with anubis accept"
+            )
         if is_read_only(self.engine.url):
             raise StoreError(
                 f'history "{self.place}": an older Anubis wrote it, and nothing can be written'

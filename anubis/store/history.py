@@ -98,9 +98,15 @@ class History:
         return Examination(self._database, tell).examine()
 
     @classmethod
-    def open(cls, url: str) -> Self:
-        """Open a file or URL; what is absent is created, an older schema is upgraded."""
-        return cls(Database.open(url))
+    def open(cls, url: str, *, begins: bool = True) -> Self:
+        """Open a file or URL; what is absent is created, unless nothing may begin there, and an
+        older schema is upgraded."""
+        return cls(Database.open(url, begins=begins))
+
+    @property
+    def new_place(self) -> str:
+        """The place at which this history has just begun; empty: it was there."""
+        return self._database.place if self._database.is_new else ""
 
     def close(self) -> None:
         self._database.close()

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from anubis.core.errors import UsageError
 from anubis.core.history.status import Incident, Job
 from anubis.lab.simulation.simulated_fleet import measure
+from anubis.operations.caller import Caller
 from anubis.operations.selector import read_past
 from anubis.reach.executors import simulated
 from anubis.reach.executors.local import this_machine
@@ -236,6 +238,17 @@ def test_nothing_is_decided_by_a_history_that_a_wrong_path_names(near, monkeypat
     assert begun.code == 0, begun.err
     assert f'a new history begins in "{absent}"' in begun.err.splitlines()[0]
     assert near.run("nodes").code != 64
+
+
+def test_nothing_is_decided_by_an_empty_database(server, monkeypatch):
+    remarks, caller = [], Caller()
+    caller.remark = remarks.append
+    monkeypatch.setenv("ANUBIS_HISTORY", server.new_database())
+    with pytest.raises(UsageError, match="which is empty"):
+        caller.history()
+    with caller.history(begins=True):
+        assert [remark[:22] for remark in remarks] == ["a new history begins i"]
+    caller.history().close()
 
 
 def test_a_fleet_that_was_validated_just_now_may_start_and_nothing_runs(fleet):

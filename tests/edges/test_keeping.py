@@ -67,7 +67,7 @@ from anubis.core.keep.life import Owed, Proof, State
 from anubis.core.records import CampaignKind, Judgement
 from anubis.lab.simulation.simulated_fleet import plants
 from anubis.operations.caller import Caller
-from anubis.operations.campaigns import resume_campaign, run_campaign
+from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
 from anubis.operations.clusters import time_in
 from anubis.operations.fleet import standings
 from anubis.operations.gate import gate
@@ -1563,6 +1563,12 @@ def test_a_scan_proves_no_node_and_no_test_brings_back_a_retired_one(site):
     site.later(100)
     scanned = run_campaign(ScanRequest(cluster=site.cluster), caller)
     assert {node.name for node in scanned.view.campaign.plan.nodes}.isdisjoint({"n3"})
+    assert "n3 left out: it is retired" in remarks
+    remarks.clear()
+    plan = plan_campaign(ScanRequest(cluster=site.cluster), caller).plan
+    assert {node.name for node in plan.nodes} == {
+        node.name for node in scanned.view.campaign.plan.nodes
+    }
     assert "n3 left out: it is retired" in remarks
     site.measure(ValidateRequest, ("n2", "n3"))
     with History.open(site.history) as history:
