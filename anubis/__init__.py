@@ -11,7 +11,6 @@ HOMES = {
     "anubis.operations.bench": "check_program outside_limits tune write_suite",
     "anubis.operations.caller": "Caller",
     "anubis.operations.campaigns": "plan_campaign resume_campaign run_campaign",
-    "anubis.operations.select": "select",
     "anubis.operations.diagnose": "diagnose_and_tell diagnose_job keep_look",
     "anubis.operations.diagnose_due": "diagnose_due",
     "anubis.operations.doctor": "examine",
@@ -41,6 +40,7 @@ HOMES = {
         "ValidateRequest"
     ),
     "anubis.operations.risk": "evaluate_risk foresee train_risk",
+    "anubis.operations.select": "select",
     "anubis.operations.simulate": "simulate",
     "anubis.operations.sweep": "sweep",
     "anubis.operations.tell": "Telling tell telling_of",

@@ -48,7 +48,7 @@ def objections_in(
     if last is None:
         return objections(lives)
     news = part.keeping.news_of_nodes()
-    named = {node for told in news.event_records for node in told.event.nodes}
+    named = {node for record in news.event_records for node in record.event.nodes}
     denied = {life.node for life in lives if objections([life]).objection_to(life.node) is not None}
     if denied and news.conclusions:
         unheard = {conclusion.campaign for conclusion in news.conclusions}

@@ -253,7 +253,7 @@ def test_keeper_gate_sweep_lists_pages_and_figures_never_contradict_each_other(s
         life.check(life.turn())
 
 
-def test_what_proves_a_node_is_the_same_for_its_keeper_and_all_others(site):
+def test_a_node_is_proven_for_its_keeper_and_all_others_by_the_same_passes(site):
     life, part = Life(site, seed=0), site.suite
     site.suite = site.desk.suite(site.desk.flow(), site.desk.spin(0), name="whole.yaml")
     site.accept()
