@@ -15,6 +15,7 @@ import ctypes
 import mmap
 import platform
 from collections.abc import Callable
+from importlib.util import find_spec
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,8 @@ BENCHMARK = contract.Benchmark(
 def measure(report: contract.Report, bytes: str, samples: int, sample_s: float) -> None:
     from kit import numa
 
+    if not find_spec("numpy"):
+        raise contract.NotApplicable("NumPy is not installed, which lays out the array")
     sizes = sorted(set(contract.sizes("bytes", bytes, at_least=SMALLEST_BYTES)))
     chase = load(CODE.get(platform.machine()))
     nodes = numa.nodes()

@@ -383,6 +383,16 @@ def test_the_bindings_of_the_driver_are_imported_by_one_file():
     assert using == ["kit.gpus.nvml"]
 
 
+def test_programs_need_torch_and_nothing_that_may_be_absent_beside_it():
+    """NumPy is no part of torch: two programs use it if it is there, and none by torch's ways."""
+    texts = {name: file.read_text() for name, file in BENCHMARKS.items()}
+    by_torch = [n for n, text in texts.items() if re.search(r"all_gather_object|to_object", text)]
+    assert by_torch == []
+    using = [name for name, text in texts.items() if "numpy" in text]
+    assert using == ["cpu_memory_latency", "memory_bandwidth"]
+    assert all('find_spec("numpy")' in texts[name] for name in using)
+
+
 def test_the_contract_needs_the_standard_library_only():
     assert needed_by("contract") <= sys.stdlib_module_names
     assert neighbours(BENCHMARKS["contract"]) == {

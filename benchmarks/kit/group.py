@@ -7,6 +7,7 @@ gloo, beside it. Every rank makes the same calls in the same order, whatever it 
 from __future__ import annotations
 
 import os
+import pickle
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -153,13 +154,19 @@ def total(count: int, group: ProcessGroup | None = None) -> int:
     return int(tensor)
 
 
-def everyones(thing: Any) -> list[Any]:
-    """Return the values of all ranks, by rank, on every rank."""
+def everyones(thing: Any, group: ProcessGroup | None = None) -> list[Any]:
+    """Return the values of all ranks, by rank, on every rank. torch's own way needs NumPy, which a
+    machine with torch may lack."""
+    import torch
     import torch.distributed as dist
 
-    things = [None] * dist.get_world_size()
-    dist.all_gather_object(things, thing)
-    return things
+    own = pickle.dumps(thing)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, torch.tensor([len(own)]), group)
+    sent = torch.frombuffer(bytearray(own.ljust(int(max(sizes)), b"\0")), dtype=torch.uint8)
+    received = [torch.empty_like(sent) for _ in sizes]
+    dist.all_gather(received, sent, group)
+    return [pickle.loads(bytes(words.tolist())) for words in received]
 
 
 def slowest_times(

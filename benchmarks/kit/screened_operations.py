@@ -8,6 +8,7 @@ bits, and moved data have one answer anyway. What has none is compared with itse
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,7 @@ def product(
 
     def full(seed: int) -> Tensors:
         generator = torch.Generator().manual_seed(seed)
-        return tuple(full_mantissas(shape, dtype, seed, generator) for shape in shapes)
+        return tuple(full_mantissas(shape, dtype, generator) for shape in shapes)
 
     def run(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
@@ -133,7 +134,15 @@ def product(
     # processors without VNNI add two products of int8 in 16 bits, which saturate
     is_certain = device.type != "cpu" or name != "int8"
     return Operation(
-        f"{name}/{way}", device, draw, run, move, proofs, is_certain=is_certain, cache=cache
+        f"{name}/{way}",
+        device,
+        draw,
+        run,
+        move,
+        proofs,
+        partial(vary, scale_bits=scale_bits(dtype)),
+        is_certain=is_certain,
+        cache=cache,
     )
 
 
@@ -188,13 +197,16 @@ def convolution(name: str, device: torch.device, n: int) -> Operation:
 
     def full(seed: int) -> Tensors:
         generator = torch.Generator().manual_seed(seed)
-        return tuple(full_mantissas(shape, torch.bfloat16, seed, generator) for shape in shapes)
+        return tuple(full_mantissas(shape, torch.bfloat16, generator) for shape in shapes)
 
     def exact(seed: int) -> tuple[Tensors, torch.Tensor]:
         inputs = small(seed)
         return inputs, run(*(part.double() for part in inputs)).to(torch.bfloat16)
 
-    return Operation(name, device, full, run, move, {"exact": exact}, shifts, is_certain=False)
+    varied = partial(vary, scale_bits=scale_bits(torch.bfloat16))
+    return Operation(
+        name, device, full, run, move, {"exact": exact}, varied, shifts, is_certain=False
+    )
 
 
 def attention(name: str, device: torch.device, n: int) -> Operation:
@@ -209,7 +221,7 @@ def attention(name: str, device: torch.device, n: int) -> Operation:
     def draw(seed: int) -> Tensors:
         generator = torch.Generator().manual_seed(seed)
         shapes = [of_heads] * parts
-        return tuple(full_mantissas(shape, torch.bfloat16, seed, generator) for shape in shapes)
+        return tuple(full_mantissas(shape, torch.bfloat16, generator) for shape in shapes)
 
     def forward(*parts: torch.Tensor) -> torch.Tensor:
         return scaled_dot_product_attention(*(part[None] for part in parts)).view(-1, WIDTH)
@@ -232,7 +244,7 @@ def attention(name: str, device: torch.device, n: int) -> Operation:
         return tuple(torch.roll(part, by // TILE, 0) for part in inputs)
 
     run = backward if name == "attention_backward" else forward
-    return Operation(name, device, draw, run, move, shifts=(n // TILE, 0))
+    return Operation(name, device, draw, run, move, vary=vary, shifts=(n // TILE, 0))
 
 
 # --- functions, whole numbers, moved data --------------------------------------------------
@@ -249,8 +261,8 @@ def function(name: str, device: torch.device, n: int) -> Operation:
 
     if name == "softmax":
         by_row = partial(torch.softmax, dim=1)
-        return Operation(name, device, draw, by_row, roll_rows, shifts=(1, 0))
-    return Operation(name, device, draw, getattr(torch, name), roll_all)
+        return Operation(name, device, draw, by_row, roll_rows, vary=vary, shifts=(1, 0))
+    return Operation(name, device, draw, getattr(torch, name), roll_all, vary=vary)
 
 
 def integer_operation(name: str, device: torch.device, n: int) -> Operation:
@@ -273,7 +285,7 @@ def integer_operation(name: str, device: torch.device, n: int) -> Operation:
         return inputs, run(*inputs)
 
     move = roll_all if shifts == (1, 1) else roll_rows
-    return Operation(name, device, draw, run, move, {"exact": proof}, shifts)
+    return Operation(name, device, draw, run, move, {"exact": proof}, shifts=shifts)
 
 
 def philox(device: torch.device, n: int) -> Operation:
@@ -386,19 +398,67 @@ def whole_numbers(shape: tuple[int, ...], largest: int, generator: Any) -> torch
     return torch.randint(-largest, largest + 1, shape, generator=generator)
 
 
-def full_mantissas(
-    shape: tuple[int, ...], dtype: torch.dtype, seed: int, generator: Any
-) -> torch.Tensor:
-    """Return numbers of which all bits of the mantissa are used: between -2 and 2, and by turns
-    with the lowest bits all set. They come from whole numbers, which every host rounds alike: all
-    hosts feed the same bits."""
+def full_mantissas(shape: tuple[int, ...], dtype: torch.dtype, generator: Any) -> torch.Tensor:
+    """Return numbers between -2 and 2 of which all bits of the mantissa are used. They come from
+    whole numbers, which every host rounds alike: all hosts feed the same bits."""
     import torch
 
     low, high = -(1 << 51), 1 << 51
     drawn = [torch.randint(low, high, shape, generator=generator) for _ in range(2)]
-    numbers = (sum(drawn).double() / (1 << 51)).to(dtype)
-    masks = (0, 0x3)  # of the mantissa, by seed
-    return (bits(numbers) | masks[seed % len(masks)]).view(dtype)
+    return (sum(drawn).double() / (1 << 51)).to(dtype)
+
+
+# Mantissas that a turn has instead of those that were drawn: the bits of even and of odd columns.
+# First, for the digest, those that were drawn.
+DRAWN, ONES, EVERY_SECOND, THE_OTHERS = None, -1, 0x5555555555555555, 0x2AAAAAAAAAAAAAAA
+PATTERNS = (
+    (DRAWN, DRAWN),
+    (0, ONES),  # neighbours differ in every bit
+    (ONES, ONES),
+    (EVERY_SECOND, EVERY_SECOND),
+    (THE_OTHERS, EVERY_SECOND),
+)
+SCALES = (0, 0, 0, 1, -1)  # and of another turn: near the largest number, or below the normal ones
+MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3fn": 3}
+
+
+def vary(inputs: Tensors, turn: int, scale_bits: tuple[int, int] = (0, 0)) -> Tensors:
+    """Return the inputs with other bits, by turns: patterns that toggle every wire or none, and the
+    first factor very large or subnormal. The device itself does it, once for all that is compared;
+    a wrong bit of that is fed to all of them alike."""
+    pattern, scale = PATTERNS[turn % len(PATTERNS)], SCALES[turn // 2 % len(SCALES)]
+    varied = tuple(replace_mantissas(part, pattern) for part in inputs)
+    large, small = scale_bits
+    power = {1: large, -1: -small}.get(scale, 0)
+    return (varied[0] * 2.0**power, *varied[1:]) if power else varied
+
+
+def replace_mantissas(
+    numbers: torch.Tensor, pattern: tuple[int | None, int | None]
+) -> torch.Tensor:
+    import torch
+
+    width = MANTISSA_BITS.get(str(numbers.dtype).removeprefix("torch."))
+    if width is None or pattern == (DRAWN, DRAWN):
+        return numbers
+    mask = (1 << width) - 1
+    even, odd = ((chosen or 0) & mask for chosen in pattern)
+    words = bits(numbers)
+    columns = torch.arange(words.shape[-1], device=words.device) % 2
+    return (words & ~mask | torch.where(columns == 1, odd, even).to(words.dtype)).view(
+        numbers.dtype
+    )
+
+
+def scale_bits(dtype: torch.dtype) -> tuple[int, int]:
+    """Return the powers of two by which a factor between -2 and 2 comes near the largest number,
+    with room for 8,192 terms, and below the least normal one; 0 of formats that do not multiply."""
+    import torch
+
+    if not dtype.is_floating_point or dtype.itemsize == 1:
+        return 0, 0
+    largest, least = (int(math.log2(x)) for x in (torch.finfo(dtype).max, torch.finfo(dtype).tiny))
+    return max(0, largest - 14), 1 - least
 
 
 def numbers_from_1_to_2(shape: tuple[int, ...], dtype: torch.dtype, generator: Any) -> torch.Tensor:

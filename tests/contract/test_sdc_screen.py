@@ -15,7 +15,7 @@ import pytest
 import sdc_screen
 import torch
 from kit.kernels import cublas_version, describe_kernels
-from kit.screened_operations import NAMES, PRODUCTS, WAYS, operations_on
+from kit.screened_operations import NAMES, PRODUCTS, WAYS, operations_on, vary
 from kit.screening import TILE, Ledger, Operation, bits, find_odd, places
 
 CPU = torch.device("cpu")
@@ -210,9 +210,7 @@ def test_settings_that_change_the_kernels_of_a_library_are_listed_beside_the_dig
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_every_host_draws_the_same_full_mantissas_by_whole_numbers(kind):
-    drawn = kit.screened_operations.full_mantissas(
-        (3, 5), kind, 1, torch.Generator().manual_seed(9)
-    )
+    drawn = kit.screened_operations.full_mantissas((3, 5), kind, torch.Generator().manual_seed(9))
     generator, bound = torch.Generator().manual_seed(9), 1 << 51
     first, second = (torch.randint(-bound, bound, (3, 5), generator=generator) for _ in range(2))
     expected = [
@@ -220,7 +218,24 @@ def test_every_host_draws_the_same_full_mantissas_by_whole_numbers(kind):
         for a, b in zip(first.view(-1).tolist(), second.view(-1).tolist(), strict=True)
     ]
     rounded = torch.tensor(expected, dtype=torch.float64).to(kind)
-    assert torch.equal(bits(drawn), bits(rounded.view(3, 5)) | 3)
+    assert torch.equal(bits(drawn), bits(rounded.view(3, 5)))
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_turns_feed_all_bits_of_the_mantissa_none_and_numbers_near_both_ends(kind):
+    drawn = kit.screened_operations.full_mantissas((4, 64), kind, torch.Generator().manual_seed(1))
+    scales = kit.screened_operations.scale_bits(kind)
+    turns = [vary((drawn, drawn), turn, scales) for turn in range(10)]
+    assert torch.equal(bits(turns[0][0]), bits(drawn))  # by which digests are comparable
+    fractions = [torch.frexp(second.double().abs())[0] for _, second in turns]
+    epsilon = torch.finfo(kind).eps / 2
+    assert set(fractions[1][:, ::2].unique().tolist()) == {0.5}
+    assert set(fractions[1][:, 1::2].unique().tolist()) == {1 - epsilon}
+    assert set(fractions[2].unique().tolist()) == {1 - epsilon}
+    assert len({fraction.double().numpy().tobytes() for fraction in fractions[:5]}) == 5
+    largest = max(first.double().abs().max().item() for first, _ in turns)
+    assert torch.finfo(kind).max / 2**15 < largest < torch.finfo(kind).max / 2**12
+    assert any(0 < first.double().abs().max() < torch.finfo(kind).tiny for first, _ in turns)
 
 
 @pytest.mark.parametrize("digests", [("a",), ("a", "b"), ("a", "b", "c"), ("a", "a", "b", "b")])

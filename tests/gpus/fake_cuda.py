@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -140,8 +140,8 @@ def work_on(index: int) -> None:
 LIAR = fake_sms.Fault(sms=frozenset({3}), flips=8, keeps=64)
 
 
-def spoil(name: str, index: int, answer: Any) -> None:
-    fake_sms.spoil(name, index, answer)
+def spoil(name: str, index: int, answer: Any, args: Sequence[Any]) -> None:
+    fake_sms.spoil(name, index, answer, args)
     if faults().get(visible()[index]) == "liar":
         fake_sms.err(name, LIAR, answer)
 
@@ -258,7 +258,7 @@ class Posing(TorchFunctionMode):
             slow_down(name, {gpu_of(tensor) for tensor in tensors_in(args)}, began)
         if gpu is None:
             return answer
-        spoil(name, gpu, answer)
+        spoil(name, gpu, answer, args)
         return pose(answer, gpu)
 
     def attribute(self, function: Any, tensor: torch.Tensor) -> Any:

@@ -8,6 +8,7 @@ a screen finds by its logic; it says nothing of how silicon fails.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ class Fault:
     only_fractions: bool = False  # integers come out right
     at_least: float = 0.0  # and so do smaller numbers
     dtype: torch.dtype | None = None  # of answers that it hits
+    given: Callable[[torch.Tensor], bool] | None = None  # only if an argument is such
     blinds: bool = False  # the comparison of such a tile sees no difference
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
 
@@ -40,9 +42,11 @@ class Fault:
 FAULTS: dict[int, list[Fault]] = {}
 
 
-def spoil(name: str, gpu: int, answer: Any) -> None:
+def spoil(name: str, gpu: int, answer: Any, args: Sequence[Any] = ()) -> None:
+    given = [part for part in args if isinstance(part, torch.Tensor)]
     for fault in FAULTS.get(gpu, ()):
-        err(name, fault, answer)
+        if fault.given is None or any(map(fault.given, given)):
+            err(name, fault, answer)
 
 
 def err(name: str, fault: Fault, answer: Any) -> None:
