@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from anubis.core.keep.periodic_tasks import PeriodicTaskState
     from anubis.operations.keep import KeptFleet
+    from anubis.operations.keeping import Keeping
     from anubis.operations.watch_rounds import WatchRound
     from anubis.report.diagnosis_pages import DiagnosedJob
 
@@ -157,60 +158,86 @@ def keep(
     if diagnose:
         _show_diagnoses(anubis.diagnose_due(keeping, caller), as_json=json)
         return
-    elsewhere = _make_starter(request) if apart or every else None
-    drive = (lambda id: elsewhere(f"action-{id}", "--carry-out", str(id))) if elsewhere else None
-    name = Path(request.cluster or "here").stem
-    do_periodic_tasks = (
-        (lambda: elsewhere(f"periodic-tasks-{name}", "--periodic-tasks")) if elsewhere else None
-    )
-    look = (lambda: elsewhere(f"watch-{name}", "--watch")) if elsewhere else None
-    ended = (lambda: elsewhere(f"diagnose-{name}", "--diagnose")) if elsewhere else None
+    elsewhere = _start_apart(request) if apart or every else _Elsewhere()
     if carry_out is not None:
         anubis.carry_out(keeping, carry_out, caller)
-        drive = do_periodic_tasks = look = ended = _do_nothing
+        elsewhere = _Elsewhere(_do_nothing, _do_nothing, _do_nothing, _do_nothing)
     if close:
         anubis.close_breakers(keeping, close, caller)
-    fleet = (
-        anubis.approve(keeping, do, caller, drive) if do else anubis.keep(keeping, caller, drive)
-    )
-    standings = anubis.do_periodic_tasks(keeping, caller, do_periodic_tasks)
-    watched = anubis.watch_jobs(keeping, caller, look)
-    diagnoses = anubis.diagnose_due(keeping, caller, ended)
+    turn = _take_turn(keeping, caller, elsewhere, do or ())
     while pause_s is not None:
-        _show_diagnoses(diagnoses, as_json=json)
-        _show(fleet, standings, watched, as_json=json)
+        turn.show(as_json=json)
         time.sleep(pause_s)
         try:
             claim()
-            keeping = anubis.keeping_of(request, caller)
-            fleet = anubis.keep(keeping, caller, drive)
-            standings = anubis.do_periodic_tasks(keeping, caller, do_periodic_tasks)
-            watched = anubis.watch_jobs(keeping, caller, look)
-            diagnoses = anubis.diagnose_due(keeping, caller, ended)
+            turn = _take_turn(anubis.keeping_of(request, caller), caller, elsewhere)
         except AnubisError as error:
             caller.remark(f"no turn was taken: {error}")
-    _show_diagnoses(diagnoses, as_json=json)
-    _show(fleet, standings, watched, as_json=json)
-    _leave(fleet)
+    turn.show(as_json=json)
+    _leave(turn.fleet)
 
 
-def _make_starter(request: KeepRequest) -> Callable[..., bool]:
-    """Make a function that starts `anubis keep` with more words in a process of its own and does
-    not wait. That process uses the policy that this turn has kept."""
+@dataclass(frozen=True)
+class _Elsewhere:
+    """What begins the long work of a turn in another process; None: the turn does it, and waits."""
+
+    drive: Callable[[int], bool] | None = None
+    do_periodic_tasks: Callable[[], object] | None = None
+    watch: Callable[[], object] | None = None
+    diagnose: Callable[[], object] | None = None
+
+
+def _start_apart(request: KeepRequest) -> _Elsewhere:
+    """Functions that begin each work as an `anubis keep` of its own, by the policy that this turn
+    has kept, and do not wait for it."""
     from anubis.operations.verb_processes import begin, keep_words
 
     words = keep_words(replace(request, keeping=None))
+    cluster = Path(request.cluster or "here").stem
 
-    def drive(name: str, *more: str) -> bool:
+    def start(name: str, *more: str) -> bool:
         begin([*words, *more], places.history_url(), name)
         return False
 
-    return drive
+    return _Elsewhere(
+        drive=lambda id: start(f"action-{id}", "--carry-out", str(id)),
+        do_periodic_tasks=lambda: start(f"periodic-tasks-{cluster}", "--periodic-tasks"),
+        watch=lambda: start(f"watch-{cluster}", "--watch"),
+        diagnose=lambda: start(f"diagnose-{cluster}", "--diagnose"),
+    )
 
 
 def _do_nothing(*_: int) -> bool:
     """Do nothing: the next turn does the other actions and the periodic work."""
     return False
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What a turn of the keeper found, did and began."""
+
+    fleet: KeptFleet
+    standings: Sequence[PeriodicTaskState]
+    watched: WatchRound | None
+    diagnosed: Sequence[DiagnosedJob]
+
+    def show(self, *, as_json: bool) -> None:
+        _show_diagnoses(self.diagnosed, as_json=as_json)
+        _show(self.fleet, self.standings, self.watched, as_json=as_json)
+
+
+def _take_turn(
+    keeping: Keeping, caller: Terminal, elsewhere: _Elsewhere, approved: Sequence[int] = ()
+) -> _Turn:
+    drive = elsewhere.drive
+    return _Turn(
+        anubis.approve(keeping, approved, caller, drive)
+        if approved
+        else anubis.keep(keeping, caller, drive),
+        anubis.do_periodic_tasks(keeping, caller, elsewhere.do_periodic_tasks),
+        anubis.watch_jobs(keeping, caller, elsewhere.watch),
+        anubis.diagnose_due(keeping, caller, elsewhere.diagnose),
+    )
 
 
 def actions(
