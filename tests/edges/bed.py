@@ -9,16 +9,18 @@ import ctypes
 import ipaddress
 import itertools
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.patience import LIMIT_S
 
@@ -106,12 +108,7 @@ class Bed:
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Any verb of the script. An exit code other than 0 fails the test with what it said."""
-        command = self.command(verb, *arguments, argv=argv)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-        if check and done.returncode != 0:
-            said = f"{done.stdout}\n{done.stderr}"
-            raise AssertionError(f"{' '.join(command)} exited with {done.returncode}:\n{said}")
-        return done
+        return completed(self.command(verb, *arguments, argv=argv), timeout, check)
 
     @contextmanager
     def fault(self, plant: Sequence[str], undo: Sequence[str]) -> Iterator[None]:
@@ -125,9 +122,14 @@ class Bed:
             self.verb(*undo)
 
     def words_into(self, host: str) -> tuple[str, ...]:
-        """Words to put before a command, for a host or "driver"."""
-        where = ("driver",) if host == "driver" else ("exec", host)
-        return tuple(self.command(*where, argv=["true"])[:-1])
+        """Words to put before a command, for a host or "driver": those of the script's `exec` and
+        `driver`, without a Python that starts for each command."""
+        script = read_script()
+        bed = script["load"](self.name)
+        there = script["environment"](bed, host)
+        dropped = (f"--unset={name}" for name in os.environ.keys() - there.keys())
+        own = (f"{name}={value}" for name, value in there.items() - os.environ.items())
+        return (*script["inside"](bed, host), *dropped, *own)
 
     def address_of(self, host: str) -> str:
         place = -2 if host == "driver" else int(host.removeprefix("node"))
@@ -153,8 +155,7 @@ class Bed:
         self, host: str, argv: Sequence[str], *, timeout: float = LIMIT_S, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in a host, or in "driver", and wait for it."""
-        where = ("driver",) if host == "driver" else ("exec", host)
-        return self.verb(*where, argv=argv, timeout=timeout, check=check)
+        return completed([*self.words_into(host), *argv], timeout, check)
 
     def run_with_fault(
         self, argv: Sequence[str], plant: Sequence[str], undo: Sequence[str], *, timeout: float
@@ -174,13 +175,28 @@ class Bed:
 
     def start(self, host: str, argv: Sequence[str]) -> subprocess.Popen[str]:
         """The same without waiting. `down` ends it, but a caller had better do so first."""
-        where = ("driver",) if host == "driver" else ("exec", host)
         return subprocess.Popen(
-            self.command(*where, argv=argv),
+            [*self.words_into(host), *argv],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+
+
+@cache
+def read_script() -> dict[str, Any]:
+    """Names of the script, to call its functions in this process."""
+    return runpy.run_path(str(SCRIPT))
+
+
+def completed(
+    command: Sequence[str], timeout: float, check: bool
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    if check and done.returncode != 0:
+        said = f"{done.stdout}\n{done.stderr}"
+        raise AssertionError(f"{' '.join(command)} exited with {done.returncode}:\n{said}")
+    return done
 
 
 def network_of(bed: Bed, host: str) -> str:

@@ -375,16 +375,19 @@ def test_leaves_that_cannot_be_are_refused_before_anything_is_made(
 
 
 def test_exit_codes_and_signals_pass_through_to_the_command(bed: Bed) -> None:
-    assert bed.run("driver", ["sh", "-c", "exit 7"], check=False).returncode == 7
-    assert bed.run("node1", ["false"], check=False).returncode == 1
-    with working(bed, "driver") as sleeping:
+    assert bed.verb("driver", argv=["sh", "-c", "exit 7"], check=False).returncode == 7
+    assert bed.verb("exec", "node1", argv=["false"], check=False).returncode == 1
+    command = bed.command("driver", argv=["sh", "-c", "echo started; exec sleep 600"])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sleeping:
+        assert sleeping.stdout is not None
+        assert sleeping.stdout.readline() == "started\n"
         sleeping.send_signal(signal.SIGTERM)
         assert sleeping.wait(LIMIT_S) == -signal.SIGTERM
 
 
 def test_a_command_finds_its_folder_the_cluster_and_its_own_address(bed: Bed) -> None:
     asked = 'pwd; hostname; echo "$RAY_ADDRESS $ANUBIS_NODE_IP"'
-    said = bed.run("driver", ["sh", "-c", asked]).stdout.split()
+    said = bed.verb("driver", argv=["sh", "-c", asked]).stdout.split()
     head = bed.subnet.replace("0/24", "254")
     assert said == [str(Path.cwd()), "driver", f"{head}:6379", head]
 
@@ -473,6 +476,6 @@ def test_a_cut_host_is_silent_and_a_killed_one_dead_and_down_leaves_nothing(bed:
     bed.verb("down")
     assert traces(bed, networks) == []
     bed.verb("down")
-    gone = bed.run("driver", ["true"], check=False)
+    gone = bed.verb("driver", argv=["true"], check=False)
     assert gone.returncode == 2
     assert "is not up" in gone.stderr
