@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -267,13 +267,23 @@ def intruder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     shutil.rmtree(intruder.planted[1])
 
 
+@contextmanager
+def on_a_busy_machine() -> Iterator[pytest.MonkeyPatch]:
+    """Let Ray and agents begin as slowly as a machine may be that runs much else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_link, "JOIN_DEADLINE_S", LIMIT_S)
+        patch.setattr(ray_link, "PATIENCE_WITH_START_S", LIMIT_S)
+        patch.setattr(ray_cluster, "START_DEADLINE_S", LIMIT_S)
+        yield patch
+
+
 @pytest.fixture(scope="module")
 def executor(
     cluster: Cluster, intruder: Intruder, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RayExecutor]:
     """An executor for all of these tests: agents start once."""
     folder = tmp_path_factory.mktemp("programs")
-    with intruder:
+    with intruder, on_a_busy_machine():
         executor = RayExecutor(cluster.address, programs_in(folder), parse)
     yield executor
     left = [agent.folder for agent in executor._agents.values() if not agent.lost]
@@ -398,7 +408,7 @@ def second(
     names = [cluster.name(index) for index in (0, 1, 2)]
     command = [sys.executable, "-c", SOMEBODYS_JOB, cluster.address, cluster.nodes[1].node_id]
     job = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with job, pytest.MonkeyPatch.context() as patch:
+    with job, on_a_busy_machine() as patch:
         patch.setattr(ray_cluster, "GPU_PATIENCE_S", 3.0)
         assert job.stdout is not None
         assert job.stdout.readline() == "at work\n"
