@@ -4,7 +4,8 @@ One order comes in as a line of JSON on stdin, one outcome goes out as JSON on s
 open for as long as somebody wants the answer: its end, however the parent died, ends everything.
 
 It travels to the nodes as text, so it needs the standard library alone and imports nothing of
-Anubis. It knows nothing about benchmarks, and never waits for what cannot be killed.
+Anubis. It starts beside every program, so it loads neither pathlib nor typing, which take as long
+as all that it does. It knows nothing about benchmarks, and never waits for what cannot be killed.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import re
 import resource
 import selectors
 import signal
-import socket
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import IO, Any, Literal, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO, Any, Literal, NoReturn
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
@@ -149,10 +151,10 @@ class Guard:
 
     def _make_scratch(self) -> None:
         if scratch := self.order.get("scratch", ""):
-            parent = os.path.realpath(Path(scratch).parent)
+            parent = os.path.realpath(os.path.dirname(scratch))
             if trouble := foreign_writers(parent):
                 raise OSError(f'no folder in "{parent}" is safe from other users: {trouble}')
-            Path(scratch).mkdir(0o700)  # and not into one that somebody else made
+            os.mkdir(scratch, 0o700)  # and not into one that somebody else made
             self.scratch = scratch
 
     def _start(self) -> None:
@@ -306,6 +308,8 @@ def forked_for(
     address, _, number = order.get("forks", "").partition(" ")
     if not number:
         return []
+    import socket  # few orders need it
+
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
             server.settimeout(ANSWER_PATIENCE_S[question])
@@ -320,10 +324,9 @@ def forked_for(
 def descendants(*roots: int) -> list[int]:
     """List every living process below `roots`: a child that double-forked was re-parented to us."""
     children: dict[int, list[int]] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
+    for pid in map(int, filter(str.isdecimal, names_in("/proc"))):
         with contextlib.suppress(OSError):
-            state, parent = status.read_bytes().rpartition(b")")[2].split()[:2]
-            pid = int(status.parent.name)
+            state, parent = content(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:2]
             children.setdefault(int(parent), []).append(-pid if state in (b"Z", b"X") else pid)
     living: list[int] = []
     todo = [*roots]
@@ -333,6 +336,19 @@ def descendants(*roots: int) -> list[int]:
             if pid > 0:
                 living.append(pid)
     return living
+
+
+def names_in(folder: str) -> list[str]:
+    """List the names in a folder; none if it is not there, as that of a process that has ended."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def content(file: str) -> bytes:
+    with open(file, "rb") as opened:
+        return opened.read()
 
 
 def granted_s(order: Mapping[str, Any], root: int) -> float:
@@ -350,9 +366,9 @@ def kept_waiting_s(pids: Iterable[int]) -> float:
     the kernel's word, if it keeps such books."""
     waits_ns = [0]
     for pid in pids:
-        for thread in Path("/proc", str(pid), "task").glob("*/schedstat"):
+        for thread in names_in(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
-                waits_ns.append(int(thread.read_bytes().split()[1]))
+                waits_ns.append(int(content(f"/proc/{pid}/task/{thread}/schedstat").split()[1]))
     return max(waits_ns) / 1e9
 
 
@@ -412,7 +428,7 @@ def is_of_this_pod(place: str) -> bool:
     """True if a kubelet mounted the place for the containers of this pod alone, which may all
     change it: an emptyDir on disk. On the node, only root can reach it."""
     with contextlib.suppress(OSError):
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        mounts = os.fsdecode(content("/proc/self/mountinfo")).splitlines()
         for _, _, _, mounted, at, *_ in map(str.split, reversed(mounts)):  # the last is on top
             if at == place:
                 return POD_VOLUMES in mounted
@@ -423,8 +439,8 @@ def unmapped_users() -> set[int]:
     """Return the number that stands for all foreign users, root too, in a container without the
     host's users."""
     with contextlib.suppress(OSError, ValueError):
-        if Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]:
-            return {int(Path("/proc/sys/kernel/overflowuid").read_text())}
+        if content("/proc/self/uid_map").split() != [b"0", b"0", b"4294967295"]:
+            return {int(content("/proc/sys/kernel/overflowuid"))}
     return set()
 
 
@@ -517,8 +533,8 @@ def occupied_by(order: Mapping[str, Any], patience_s: float = 5.0) -> str:
 
 def gpu_processes() -> list[int]:
     """List processes that compute on GPUs, as far as the tools say."""
-    root = Path(os.environ.get("ANUBIS_HOST_ROOT", "/"))
-    return sorted(nvidia_processes() | amd_processes(root / "sys/class/kfd/kfd/proc"))
+    root = os.environ.get("ANUBIS_HOST_ROOT", "/")
+    return sorted(nvidia_processes() | amd_processes(os.path.join(root, "sys/class/kfd/kfd/proc")))
 
 
 def nvidia_processes(patience_s: float = 10.0) -> set[int]:
@@ -539,30 +555,31 @@ def nvidia_processes(patience_s: float = 10.0) -> set[int]:
     return {int(word) for word in words if word.isdecimal()}
 
 
-def amd_processes(processes: Path) -> set[int]:
+def amd_processes(processes: str) -> set[int]:
     """Return processes by AMD's compute driver: those that have it open, with queues or memory on a
     GPU."""
     return {
-        int(process.name)
-        for process in processes.glob("[0-9]*")
-        if any(process.glob("queues/*")) or any(map(holds, process.glob("vram_*")))
+        int(name)
+        for name in filter(str.isdecimal, names_in(processes))
+        if names_in(f"{processes}/{name}/queues") or holds_memory(f"{processes}/{name}")
     }
 
 
-def holds(file: Path) -> bool:
-    """Return true if the number in the file is above 0; a process that has just ended has none."""
-    try:
-        return int(file.read_text()) > 0
-    except (OSError, ValueError):
-        return False
+def holds_memory(process: str) -> bool:
+    """Return true if a number of bytes is above 0; a process that has just ended has none."""
+    for name in names_in(process):
+        with contextlib.suppress(OSError, ValueError):
+            if name.startswith("vram_") and int(content(f"{process}/{name}")) > 0:
+                return True
+    return False
 
 
 def owner(pid: int) -> str:
     """Name a process by its number, name and user; one of another name space by the number
     alone."""
-    place = Path("/proc", str(pid))
     try:
-        name, user = (place / "comm").read_text().strip(), place.stat().st_uid
+        name = content(f"/proc/{pid}/comm").decode("utf-8", "replace").strip()
+        user = os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return f"pid {pid}"
     return f"pid {pid} ({name} of {user_name(user)})"

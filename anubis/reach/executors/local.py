@@ -40,6 +40,12 @@ LOOPBACK = "127.0.0.1"  # a group of one node meets no other node
 LOOK_EVERY_S = 1.0  # the caller may want to stop
 GRANT_EVERY_S = 5.0  # a campaign allows more than that for silence
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2  # the guardian kills first
+# the guardian from Python's cache: a script is compiled anew at each start
+COMPILED = """
+import sys
+from _frozen_importlib_external import SourceFileLoader
+exec(SourceFileLoader("__main__", sys.argv[1]).get_code("__main__"))
+"""
 
 
 def this_machine(sku: str = "") -> Node:
@@ -131,9 +137,10 @@ class LocalExecutor:
         )
         program_order["longest_s"] = guardian.MOST_TIMES_LIMIT * step.timeout_s
         program_order = self._forked.lend(program_order, guardian.remove_secrets(os.environ))
+        file = str(Path(guardian.__file__).resolve())
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(guardian.__file__).resolve())],
+                [sys.executable, "-I", "-S", "-c", COMPILED, file],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
