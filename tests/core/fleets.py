@@ -41,7 +41,13 @@ SPECS = {
         spec("probe", exclusive=False),
         spec("glance", exclusive=False, duration_s=1.0),
         spec("train", level="end-to-end"),
-        spec("count", metrics=(MetricSpec(name="gpus", unit="1", direction="higher"),)),
+        spec(
+            "count",
+            metrics=tuple(
+                MetricSpec(name=name, unit="1", direction="higher")
+                for name in ("gpus", "ports_active")
+            ),
+        ),
         spec("collective", scope="group"),
         spec("pair", scope="pair", needs=Needs(min_nodes=2)),
         spec("train_together", scope="group", level="end-to-end", needs=Needs(min_nodes=2)),

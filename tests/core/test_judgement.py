@@ -180,7 +180,9 @@ def test_a_node_with_more_gpus_than_its_kind_is_another_kind_of_node():
     nodes = judged(plan, list(recorded)).nodes
     assert {node.node for node in nodes if node.judgement is U} == {"n3"}
     assert nodes[3].code == "TOO-GOOD"
-    assert "9, normally 8, GPUs are there" in nodes[3].reason
+    assert "9 GPUs are there, normally 8" in nodes[3].reason
+    ports = exactly(plan, "ports_active", lambda node: 9.0 if node == "n3" else 8.0)
+    assert {node.judgement for node in judged(plan, list(ports)).nodes} == {H}
 
 
 def test_a_node_that_is_slow_at_times_is_reported_with_its_slow_samples():

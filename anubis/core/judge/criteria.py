@@ -40,7 +40,6 @@ from anubis.core.judge.calibration import (
 )
 from anubis.core.judge.earlier_scatter import fit_priors
 from anubis.core.judge.ecdf import goodness
-from anubis.core.judge.sentences import COUNTED
 from anubis.core.records import (
     Criterion,
     CriterionKey,
@@ -66,6 +65,7 @@ USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit
 # More times as good as normal is not believed. Hosts that shared two cores when they taught the
 # criteria may have them alone later.
 BELIEVED = 20.0
+PARTS = ("gpus", "nvlinks", "xgmi_links", "cpus")  # more of them than on any are another kind
 
 
 @dataclass(frozen=True)
@@ -578,13 +578,14 @@ def to_similarity(shortfall: Samples, criterion: Criterion) -> Samples:
 def are_too_good(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Flags:
     """Units that cannot have been measured right: their mean is many times as good as normal. Their
     program did not do the work, or reports another unit. A few samples that are too good change
-    little. More things than any node of the kind had are another kind of node."""
+    little. A node with more parts than any of its kind is of another kind; a port that came up is
+    no part."""
     if criterion.direction == "either":
         return np.zeros(len(samples), dtype=bool)
     measured = as_measured(samples, criterion.direction, criterion.key)
     means = measured.lengths / np.add.reduceat(1.0 / measured.values, measured.starts[:-1])
     normal = np.median(goodness(criterion.reference, criterion.direction))
-    is_count = criterion.unit == "1" and criterion.key.metric in COUNTED
+    is_count = criterion.unit == "1" and criterion.key.metric in PARTS
     flags: Flags = means > (criterion.reference.max() if is_count else BELIEVED * normal)
     return flags
 

@@ -212,11 +212,12 @@ def _amount(short: Shortfall, way: str) -> str:
 
 def _find_other_count(short: Shortfall) -> Finding:
     there, missing = COUNTED.get(short.metric, (short.metric, f"fewer {short.metric} than normal"))
-    counts = f"{short.measured:g} of {short.normal:g}"
+    place = place_clause(short.device)
     if short.measured > short.normal:
-        missing = f"more {there} than normal"
-        counts = f"{short.measured:g}, normally {short.normal:g},"
-    return Finding(reason=f"{counts} {there}{place_clause(short.device)}", cause=missing)
+        reason = f"{short.measured:g} {there}{place}, normally {short.normal:g}"
+        return Finding(reason=reason, cause=f"more {there} than normal")
+    counts = f"{short.measured:g} of {short.normal:g}"
+    return Finding(reason=f"{counts} {there}{place}", cause=missing)
 
 
 def find_wrong_answers(benchmark: str, metric: str, device: str, agreement: float) -> Finding:
