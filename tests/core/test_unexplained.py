@@ -173,6 +173,26 @@ def test_a_nic_that_brought_no_result_is_named_and_its_partners_are_well():
     assert [part.parts for part in view.assessment.parts] == [(Part("nic", "n3", "2"),)]
 
 
+def test_an_hca_that_is_up_on_one_node_only_is_named_once_by_its_nic():
+    """`pair_rdma` says that some HCA is down, and measures the others."""
+    fabric = with_devices(RAILS, "HCAs")
+    pairs = [fabric.nodes[:2], fabric.nodes[1:3], fabric.nodes[:3:2]]
+    dead = [pair for pair in pairs if fabric.nodes[0] in pair]
+    down = [replace(verdict(pair, "hcas"), metric="agreement:rails") for pair in dead]
+    silent = [
+        verdict(pair, "mlx5_1-mlx5_1", judgement=Judgement.UNKNOWN, code="NOT-MEASURED")
+        for pair in dead
+    ]
+    good = [(pair, rail) for pair in pairs for rail in "0123" if pair not in dead or rail != "1"]
+    well = batch_verdict(
+        [pair for pair, _ in good], [f"mlx5_{rail}-mlx5_{rail}" for _, rail in good]
+    )
+    (part,) = concluded(fabric, [*down, *silent], [well])
+    assert (part.parts[0], part.code) == (Part("nic", fabric.nodes[0], "1"), "NOT-MEASURED")
+    (stray,) = concluded(fabric, down[:1], [well])
+    assert stray.code == "NOT-MAPPED"
+
+
 def test_a_program_limited_to_some_rails_owes_no_result_of_others():
     chosen = Workload(benchmark="pair", version="1", parameters='{"hcas":"mlx5_0,mlx5_1"}')
     fabric = small_fabric(8, rails=4)

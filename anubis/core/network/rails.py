@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from anubis.core.fabric import Fabric, RailNic, RailNics, rail_of
 from anubis.core.network.pairing import PairTest, pair_test_at
 
+UP_ON_ONE_NODE = "agreement:rails"  # metric of a pair: are the same HCAs up on both nodes?
 _ACROSS = re.compile(r"rails \+(\d+)")
 _GPUS = re.compile(r"cuda:(\d+)-cuda:(\d+)")
 

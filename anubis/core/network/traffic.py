@@ -14,7 +14,7 @@ from anubis.core.fabric import Fabric, Numbers, RailNics, Shares
 from anubis.core.network.crossing import Flow
 from anubis.core.network.pairing import PairTest, joined_nics, pair_test_at, pair_test_of
 from anubis.core.network.posterior import FaultPrior, Observation
-from anubis.core.network.rails import Rails
+from anubis.core.network.rails import UP_ON_ONE_NODE, Rails
 from anubis.core.network.unexplained import NOT_MAPPED, UNEXPLAINED, Stray
 from anubis.core.records import (
     Assessment,
@@ -132,6 +132,8 @@ def observe_traffic(
             row = flows.row(verdict.participants, verdict.device)
             flows.note(verdict.metric, np.array([row]), np.array([_shortfall(verdict)]))
             flows.doubts[row] = doubt
+            if verdict.metric == UP_ON_ONE_NODE:
+                flows.uneven.add(row)
         elif verdict.code in UNMEASURED:
             missed = flows.miss(verdict.participants, verdict.device)
             flows.doubts.update(dict.fromkeys(missed, doubt))
@@ -182,6 +184,7 @@ class _Flows:
     numbers: dict[tuple[tuple[str, ...], RailNics | None, str], int] = field(default_factory=dict)
     worst: dict[str, Shares] = field(default_factory=dict)
     missed: set[int] = field(default_factory=set)
+    uneven: set[int] = field(default_factory=set)  # that say only that an HCA is up on one node
     doubts: dict[int, tuple[str, str]] = field(default_factory=dict)  # code, reason
     judged: dict[tuple[str, str], list[Numbers]] = field(default_factory=dict)
     unjudged: set[int] = field(default_factory=set)
@@ -295,13 +298,19 @@ class _Flows:
 
     def strays(self) -> Iterator[Stray]:
         """Yield the measurements that no flow represents. A good pair without NICs adds nothing if
-        the same nodes met by their NICs."""
+        the same nodes met by their NICs, nor does an HCA that is up on one node only if a NIC of
+        these nodes brought no result."""
+        lacking = {
+            names for (names, ends, _), row in self.numbers.items() if ends and row in self.missed
+        }
         on_rails = {names for names, ends, _ in self.numbers if ends is not None}
         for (names, ends, device), row in self.numbers.items():
             code, reason = self.doubts.get(row, ("", ""))
             if ends is not None:
                 if row in self.unjudged or (reason and not self.is_observed(row)):
                     yield Stray(nodes=names, device=device, code=code, reason=reason)
+            elif row in self.uneven and names in lacking:
+                continue
             elif len(names) == 2 and (reason or names not in on_rails):
                 yield Stray(nodes=names, device=device, code=NOT_MAPPED, reason=reason)
             elif reason:
