@@ -28,6 +28,7 @@ from anubis.core.records import (
 )
 from anubis.lab.simulation.simulated_network import Fault
 from anubis.readers.topology.fabric_sources import parse
+from tests.core.made_fabrics import FatTree
 from tests.core.test_scan import RAILS, scanned, verdicts
 
 DEAD_LEAF = Fault(kind="dead leaf", part=Part("switch", RAILS.leaves[1]), loss=0.9)
@@ -171,6 +172,24 @@ def test_a_nic_that_brought_no_result_is_named_and_its_partners_are_well():
     view = scanned(small_fabric(8, rails=4), silent=is_silent)
     assert view.assessment.named(Judgement.UNKNOWN) == ("n3",)
     assert [part.parts for part in view.assessment.parts] == [(Part("nic", "n3", "2"),)]
+
+
+def test_a_dead_port_between_two_switches_is_among_the_parts_named_and_blames_no_node():
+    """Half of the pairs across the two leaves of rail 2 bring no result on it."""
+    fabric = FatTree(nodes=8, nodes_per_leaf=4, spines=2, rails=4).fabric()
+    leaf = {nic.node: nic.switch for nic in fabric.nics if nic.rail == "2"}
+
+    def is_silent(step, device):
+        a, b = step.participants
+        by_hash = (fabric.nodes.index(a) + fabric.nodes.index(b) // 2) % 2
+        return device.startswith("mlx5_2-") and leaf[a] != leaf[b] and by_hash
+
+    view = scanned(fabric, groups="covering", silent=is_silent)
+    assert view.assessment.judgement is Judgement.UNKNOWN
+    assert not view.assessment.named(Judgement.DEFECTIVE)
+    (part,) = view.assessment.parts
+    assert (part.judgement, part.code) == (Judgement.UNKNOWN, "NOT-MEASURED")
+    assert {part.name for part in part.parts} & set(leaf.values())
 
 
 def test_an_hca_that_is_up_on_one_node_only_is_named_once_by_its_nic():
