@@ -86,14 +86,18 @@ def chance(at: CrashScene, host: int) -> float:
     return sum(one.chance for one in rank_parts(at) if one.part == Part("node", HOSTS[host]))
 
 
-def test_probes_of_64_bytes_clear_nothing_and_large_messages_do():
+def test_probes_of_64_bytes_clear_only_what_is_dead_and_large_messages_more():
+    """A host that answers is not dead; but its NIC or a switch may drop what is larger."""
     reports = [says(*ends) for b in range(4, 9) for ends in ((0, b), (b, 0))]
     small = [WorkingPair(a=HOSTS[0], b=HOSTS[b], size_bytes=64) for b in range(9, 16)]
     large = [WorkingPair(a=HOSTS[0], b=HOSTS[b], size_bytes=8 << 20) for b in range(9, 16)]
     unclear = chance(scene(*reports), 0)
     assert unclear > 0.5
-    assert chance(scene(*reports, working=tuple(small)), 0) == unclear
+    assert 0.2 < chance(scene(*reports, working=tuple(small)), 0) < unclear
     assert chance(scene(*reports, working=tuple(large)), 0) < 0.01
+    silence = [says(b, 0) for b in range(4, 9)]
+    assert chance(scene(*silence), 0) > 0.8
+    assert chance(scene(*silence, working=tuple(small)), 0) < 0.1
 
 
 def test_a_part_that_a_scan_called_defective_is_likelier():

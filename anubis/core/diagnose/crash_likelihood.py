@@ -40,6 +40,8 @@ FIRST_REPORTS = 3  # one of these is the first that is not stray
 STRAY = 0.02  # share of reports that have nothing to do with the crash,
 COINCIDENCE = 0.2  # and share of these on a connection that is broken as well
 WORKS_BROKEN = 1e-3  # chance that a pair is taken to work though its connection is broken
+# chance that a part at fault passes small messages: switches do that, and cables with bit errors
+PASSES_SMALL = {"node": 0.3, "nic": 0.3, "link": 0.3, "uplinks": 0.5, "switch": 0.5}
 MUTE = 0.03  # chance that a victim whose log was read logged nothing
 TARDY = 0.03  # chance that an end of a broken connection says nothing within the patience
 LAST_WORDS = 0.02  # chance that a dead host has logged an error before
@@ -288,6 +290,7 @@ class _Crash:
         prior = [PRIOR[part.kind] * scene.hints.get(part, 1.0) for part in parts]
         self.prior = np.log(np.array(prior) / sum(prior)) + math.log(1 - NO_PART)
         self.prior += _log_cleared(scene, seen, suspects)
+        self.passes_alive, self.passes_dead = _log_cleared_by_small(scene, suspects)
         self.below = _hosts_below(scene, parts)
         self.surely = _ends_surely_crossing(suspects, seen)
 
@@ -300,6 +303,7 @@ class _Crash:
             TEMPER * np.array([getattr(scores, name) for scores in by_course])
             for name in ("alive", "dead", "none")
         )
+        alive, dead = alive + self.passes_alive, dead + self.passes_dead
         level = -math.log(len(courses))
         single = self.prior + level + logsumexp(np.logaddexp(alive, dead), axis=0)
         is_dead = dead.max(axis=0) > alive.max(axis=0)
@@ -460,6 +464,7 @@ class _Pairs:
         self.gain = np.zeros_like(self.crossed)
         self.gain[row, column] = suspects.chance[kept] * np.exp(ratio)
         self.own = crash.prior[few] + np.where(crash.is_node[few], math.log(DEAD), 0.0)
+        self.own += np.where(is_dead, crash.passes_dead, crash.passes_alive)[few]
         self.level = scores.none
 
     def weights(self, *members: int) -> Floats:
@@ -483,14 +488,32 @@ def _log_pattern(has: Flags, may: Flags, both: float) -> Floats:
 def _log_cleared(scene: CrashScene, seen: _Reports, suspects: Suspects) -> Floats:
     """Log of the chance that pairs work which would cross each part."""
     named = set(seen.connections)
-    working = sorted(
+    working = [pair for pair in _working(scene, is_large=True) if pair not in named]
+    return _log_missed(scene, suspects, working)
+
+
+def _log_cleared_by_small(scene: CrashScene, suspects: Suspects) -> tuple[Floats, Floats]:
+    """Log of the chance that small messages pass each part at fault, alive or dead. A host that is
+    dead answers none. Others pass all of them or none."""
+    dead = _log_missed(scene, suspects, _working(scene, is_large=False))
+    passes = np.array([PASSES_SMALL[part.kind] for part in suspects.parts])
+    return np.log(passes + (1 - passes) * np.exp(dead)), dead
+
+
+def _working(scene: CrashScene, *, is_large: bool) -> list[TalkingPair]:
+    """The connections that are known to work, by large messages or by small ones."""
+    return sorted(
         {
             _pair_up(pair.a, pair.b, pair.device)
             for pair in scene.working
-            if (pair.size_bytes is None or pair.size_bytes >= LARGE_BYTES) and pair.a != pair.b
+            if (pair.size_bytes is None or pair.size_bytes >= LARGE_BYTES) is is_large
+            and pair.a != pair.b
         }
     )
-    working = [connection for connection in working if connection not in named]
+
+
+def _log_missed(scene: CrashScene, suspects: Suspects, working: Sequence[TalkingPair]) -> Floats:
+    """Log of the chance that none of these connections crosses each part."""
     crossed = _cross(scene, working)
     number = {part: column for column, part in enumerate(suspects.parts)}
     cleared = np.zeros(len(suspects.parts))
