@@ -86,7 +86,7 @@ def chance(at: CrashScene, host: int) -> float:
     return sum(one.chance for one in rank_parts(at) if one.part == Part("node", HOSTS[host]))
 
 
-def test_probes_of_64_bytes_clear_only_what_is_dead_and_large_messages_more():
+def test_small_messages_clear_a_dead_host_and_other_parts_less_than_large_ones_do():
     """A host that answers is not dead; but its NIC or a switch may drop what is larger."""
     reports = [says(*ends) for b in range(4, 9) for ends in ((0, b), (b, 0))]
     small = [WorkingPair(a=HOSTS[0], b=HOSTS[b], size_bytes=64) for b in range(9, 16)]
