@@ -100,6 +100,14 @@ def test_small_messages_clear_a_dead_host_and_other_parts_less_than_large_ones_d
     assert chance(scene(*silence, working=tuple(small)), 0) < 0.1
 
 
+def test_a_host_whose_reported_pairs_work_again_is_less_likely_than_another_one():
+    reports = [says(*ends) for a in (0, 1) for b in range(4, 9) for ends in ((a, b), (b, a))]
+    again = [WorkingPair(a=HOSTS[1], b=HOSTS[b], size_bytes=8 << 20) for b in range(4, 9)]
+    assert chance(scene(*reports), 0) == pytest.approx(chance(scene(*reports), 1))
+    at = scene(*reports, working=tuple(again))
+    assert chance(at, 0) > 1.5 * chance(at, 1)
+
+
 def test_a_part_that_a_scan_called_defective_is_likelier():
     reports = [says(*ends) for b in range(4, 9) for ends in ((0, b), (b, 0))]
     uplinks = Part("uplinks", LEAF_OF[HOSTS[0]])

@@ -40,6 +40,7 @@ FIRST_REPORTS = 3  # one of these is the first that is not stray
 STRAY = 0.02  # share of reports that have nothing to do with the crash,
 COINCIDENCE = 0.2  # and share of these on a connection that is broken as well
 WORKS_BROKEN = 1e-3  # chance that a pair is taken to work though its connection is broken
+WORKS_AGAIN = 0.1  # the same if it was reported: a fault may have come and gone
 # chance that a part at fault passes small messages: switches do that, and cables with bit errors
 PASSES_SMALL = {"node": 0.3, "nic": 0.3, "link": 0.3, "uplinks": 0.5, "switch": 0.5}
 MUTE = 0.03  # chance that a victim whose log was read logged nothing
@@ -290,6 +291,8 @@ class _Crash:
         prior = [PRIOR[part.kind] * scene.hints.get(part, 1.0) for part in parts]
         self.prior = np.log(np.array(prior) / sum(prior)) + math.log(1 - NO_PART)
         self.prior += _log_cleared(scene, seen, suspects)
+        works = set(_working(scene, is_large=True))
+        self.works = np.array([c in works for c in seen.connections]) * math.log(WORKS_AGAIN)
         self.passes_alive, self.passes_dead = _log_cleared_by_small(scene, suspects)
         self.below = _hosts_below(scene, parts)
         self.surely = _ends_surely_crossing(suspects, seen)
@@ -350,7 +353,7 @@ class _Crash:
         broken = log_end.sum(axis=0) + pattern
         row, crossed = self.suspects.row, self.suspects.chance
         ratio = np.clip(broken - log_sound, -WIDEST, WIDEST)[row]
-        far = log_end[1 - self.own_end, row] - log_sound[row]
+        far = log_end[1 - self.own_end, row] + self.works[row] - log_sound[row]
         own = self.seen.has[self.own_end, row] * math.log(STRAY / self._span(course))
         ratio_dead = np.where(self.at_node, np.clip(far + own, -WIDEST, WIDEST), ratio)
         none = float(log_sound.sum())
@@ -372,7 +375,7 @@ class _Crash:
 
     def _connections(self, course: _Course | None) -> tuple[Floats, Floats, Floats]:
         """Log of the density of the reports on each connection if it is sound; if it is broken, of
-        each end apart; and of how many ends report it if it is broken."""
+        each end apart; and of how many ends report it if it is broken, and if it works later."""
         seen = self.seen
         stray = 1 / self._span(course)
         untimed = np.isnan(seen.at)
@@ -393,7 +396,7 @@ class _Crash:
         return (
             log_sound.sum(axis=0) + _log_pattern(seen.has, seen.is_read, BOTH_IF_SOUND),
             log_end,
-            _log_pattern(seen.has, seen.is_read, BOTH_IF_BROKEN),
+            _log_pattern(seen.has, seen.is_read, BOTH_IF_BROKEN) + self.works,
         )
 
     def _is_tardy(
