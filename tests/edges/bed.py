@@ -118,7 +118,7 @@ class Bed:
         try:
             yield
         finally:
-            self.planted.unlink()
+            self.planted.unlink(missing_ok=True)  # of faults at once, one has done it
             self.verb(*undo)
 
     def words_into(self, host: str) -> tuple[str, ...]:
