@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+import yaml
 
 from anubis.config import configs
 from anubis.core.diagnose import crash, hang, log_facts
@@ -14,10 +18,13 @@ from anubis.core.diagnose.analyst import analyse
 from anubis.core.diagnose.evidence import Collector, Gravity, RankMap
 from anubis.core.diagnose.facts import reason
 from anubis.core.errors import EvidenceError
+from anubis.readers.jobs import line_shapes
+from anubis.readers.jobs.line_shapes import LineShapes, find_shape
 from anubis.readers.jobs.ranks import number_ranks
 from anubis.readers.jobs.training_logs import read_training
 
 CLASSES = configs.error_classes()
+EXCERPTS = Path(__file__).with_name("excerpts.yaml")
 FOUR = number_ranks(["n1", "n2"], 2)
 
 
@@ -536,3 +543,46 @@ def test_the_last_error_of_a_rank_counts_even_if_it_outlived_many(tmp_path):
     assert [event.text[:11] for event in log if event.gravity is Gravity.APPLICATION] == [
         "KeyError: 1"
     ]
+
+
+def test_a_log_whose_clock_is_ahead_of_its_last_write_is_read(tmp_path):
+    """Its times are those of a zone east of here."""
+    log = tmp_path / "rank_2.log"
+    log.write_text("2026-11-29 09:00:00 start\n" + raised("ValueError: bad"))
+    at = datetime(2026, 11, 29, 1, 5, tzinfo=UTC).timestamp()
+    os.utime(log, (at, at))
+    assert [event.rank for event in read(tmp_path).log] == [2]
+
+
+def test_lines_alike_but_for_digits_are_read_as_each_line_by_itself(tmp_path, monkeypatch):
+    """Naive: all words and all classes are sought in each line."""
+    rows = tuple(row for row in CLASSES.classes if row.mark and row.log == "training")
+
+    def look_closely(self, line):
+        return replace(find_shape(line, CLASSES), is_usual=False, rows=rows)
+
+    texts = [row["line"] for row in yaml.safe_load(EXCERPTS.read_text())["training"]]
+    void = (line_shapes.FAILED, line_shapes.RESTARTS)  # what stands before is of an earlier run
+    texts = [text for text in texts if not any(words in text for words in void)]
+    texts += ["Traceback (most recent call last):", "OSError: shard 7 of 12", "    main()"]
+    texts += ["2026-11-29 01:02:03 step 7", "2026-11-29 01:02:43,5 iteration 12 retry 3"]
+    for seed in range(3):
+        dice = random.Random(seed)
+        prefixes = ("", "[rank{}]: ", "[rank{}]: ", "{}: ", "(W pid={}) ", "[0] [default{}]: ")
+        lines = [dice.choice(prefixes).format(dice.randrange(4)) + text for text in texts * 3]
+        dice.shuffle(lines)
+        lines = [redraw_digits(line, dice) for line in lines]
+        lines += [f"2026-11-29 02:00:{number:02} step {number}" for number in range(20)]
+        lines += ["srun: error: n2: task 2: Killed", "RuntimeError: error code is 507035"]
+        fast = of_text(tmp_path, "\n".join(lines))
+        with monkeypatch.context() as patched:
+            patched.setattr(LineShapes, "shape_of", look_closely)
+            assert read(tmp_path / "train.log") == fast
+        assert len(fast.log) > 20
+        assert fast.progress
+
+
+def redraw_digits(line, dice):
+    return re.sub(
+        r"\d", lambda digit: digit[0] if dice.random() < 0.7 else dice.choice("123"), line
+    )

@@ -7,13 +7,17 @@ draws conclusions.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Literal
 
 from anubis.core.diagnose.evidence import Gravity
 
+PART = 5  # letters of a mark: rare in lines that have no mark
+ZEROS = str.maketrans("123456789", "000000000")
 LONGEST = 2000  # characters of a line that patterns are matched against
 PARTS = frozenset({"peer", "device", "rank"})  # names of groups that a pattern may have
 OF_XID = r"NVRM: Xid \((PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}"
@@ -81,6 +85,11 @@ class ErrorClass:
     def regex(self) -> re.Pattern[str]:
         return re.compile(self.pattern)
 
+    @property
+    def ignores_digits(self) -> bool:
+        """Return whether the pattern takes all digits alike."""
+        return not re.search(r"\d|\(\?P=|\\N", self.pattern)
+
     def weigh_alone(self, line: str) -> Literal["proof", "suspicion", "remark"]:
         """Return the weight of a line of this class without a diagnosis. A line that its driver
         did not begin is a remark at most, because users can write parts of it."""
@@ -134,6 +143,19 @@ class ErrorClasses:
     def match_training(self, line: str) -> Recognised | None:
         return _first(self._rows_by_mark["training"], line)
 
+    def training_rows(self, folded: str) -> tuple[ErrorClass, ...]:
+        """Return the rows that a line may match which becomes `folded` if each of its digits is
+        replaced by a zero."""
+        found = []
+        for part, rows in self._rows_by_part.items():
+            if part in folded:
+                found += [entry for entry in rows if entry[1] in folded]
+        return tuple(
+            row
+            for _, _, row in sorted(found, key=itemgetter(0))
+            if not row.ignores_digits or row.regex.search(folded[:LONGEST])
+        )
+
     def match_xid(self, number: int, text: str) -> Recognised:
         """Class of an XID. A number without a row is new, and only a note."""
         for row in self._rows_by_xid.get(number, ()):
@@ -158,6 +180,22 @@ class ErrorClasses:
         return rows
 
     @cached_property
+    def _rows_by_part(self) -> dict[str, list[tuple[int, str, ErrorClass]]]:
+        """Training rows by a part that many marks have in common: few searches find all marks."""
+        left = [
+            (place, row.mark.translate(ZEROS), row)
+            for place, row in enumerate(self.classes)
+            if row.mark and row.log == "training"
+        ]
+        grouped: dict[str, list[tuple[int, str, ErrorClass]]] = {}
+        while left:
+            counts = Counter(part for _, mark, _ in left for part in _parts_of_mark(mark))
+            part = max(counts, key=lambda part: (counts[part], part))
+            grouped[part] = [entry for entry in left if part in entry[1]]
+            left = [entry for entry in left if part not in entry[1]]
+        return grouped
+
+    @cached_property
     def _rows_by_mark(self) -> dict[str, dict[str, list[tuple[int, ErrorClass]]]]:
         """Rows of each log by their mark, with their positions in the table."""
         marked: dict[str, dict[str, list[tuple[int, ErrorClass]]]] = {"kernel": {}, "training": {}}
@@ -171,8 +209,17 @@ def _first(marked: Mapping[str, list[tuple[int, ErrorClass]]], line: str) -> Rec
     """The first row of the table that matches. Nearly all lines contain no mark, so the search for
     marks keeps millions of lines cheap."""
     candidates = [entry for mark, rows in marked.items() if mark in line for entry in rows]
-    for _, row in sorted(candidates, key=lambda entry: entry[0]):
-        if match := row.regex.search(line[:LONGEST]):
+    ordered = sorted(candidates, key=lambda entry: entry[0])
+    return match_rows((row for _, row in ordered), line)
+
+
+def _parts_of_mark(mark: str) -> set[str]:
+    return {mark[start : start + PART] for start in range(max(1, len(mark) - PART + 1))}
+
+
+def match_rows(rows: Iterable[ErrorClass], line: str) -> Recognised | None:
+    for row in rows:
+        if row.mark in line and (match := row.regex.search(line[:LONGEST])):
             return Recognised(kind=row, parts=_parts(match))
     return None
 

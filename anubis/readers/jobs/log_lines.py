@@ -14,6 +14,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import IO, cast
@@ -188,13 +189,16 @@ def time_of(line: str, about: float, zone: tzinfo = UTC) -> float | None:
 
 
 def _iso(match: re.Match[str], zone: tzinfo) -> float:
-    day = match["day"].replace("/", "-")
-    named = match["zone"] or ""
+    day, clock, part, named = match.group("day", "time", "part", "zone")
+    seconds = _seconds(day, clock, named or "", zone)
+    return seconds + float(f"0.{part}") if part else seconds
+
+
+@lru_cache(maxsize=1024)  # all ranks write in the same seconds
+def _seconds(day: str, clock: str, named: str, zone: tzinfo) -> float:
     offset = "+00:00" if named in ("Z", "UTC") else named
-    moment = datetime.fromisoformat(f"{day}T{match['time']}{offset}")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=zone)
-    return moment.timestamp() + float(f"0.{match['part'] or 0}")
+    moment = datetime.fromisoformat(f"{day.replace('/', '-')}T{clock}{offset}")
+    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
 
 
 def _american(match: re.Match[str], about: float, zone: tzinfo) -> float | None:

@@ -16,10 +16,11 @@ from datetime import UTC, tzinfo
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.diagnose.crash import AROUND_S, WAITED_S
-from anubis.core.diagnose.error_classes import ErrorClasses, Recognised
+from anubis.core.diagnose.error_classes import ErrorClasses, Recognised, match_rows
 from anubis.core.diagnose.evidence import (
     Advance,
     Collector,
@@ -42,6 +43,21 @@ from anubis.readers.jobs.launcher_words import (
     split_line,
     task_labels,
 )
+from anubis.readers.jobs.line_shapes import (
+    CHAINED,
+    ELASTIC,
+    ENTRY,
+    FAILED,
+    LEVELS,
+    PREFIX,
+    QUOTE,
+    RESTARTS,
+    ROOT_CAUSE,
+    TRACEBACK,
+    WORLD_RANK,
+    LineShape,
+    LineShapes,
+)
 from anubis.readers.jobs.log_lines import (
     REPLACED,
     log_files,
@@ -53,12 +69,9 @@ from anubis.readers.jobs.log_lines import (
 )
 from anubis.readers.jobs.trace_reader import Broken, TraceReader
 
-TRACEBACK = "Traceback (most recent call last)"
-CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 ATTEMPT = re.compile(r"^(?P<run>.*?)attempt_(?P<attempt>\d+)/(?P<local>\d+)/std(out|err)\.log")
 OF_RANK = re.compile(r"(?:^|[._-])(?:rank|log|std(?:out|err))[._-]?(\d{1,6})(?:[._-]|$)", re.I)
 BARE = re.compile(r"^(\d{1,6})\.?(?:log|out|err|txt)?(?:\.gz)?$")
-PREFIX = re.compile(r"^(?:\[\d+\] ?|\d+: ?)?\[(?:(rank)|[a-z_]{2,20}?)(\d{1,6})\]:? ?")
 NCCL = re.compile(
     r"(?:^|[\s\]])([A-Za-z0-9][\w.-]*):(\d+):(\d+) \[(-?\d+)\] (?:\S+ )?NCCL (WARN|INFO) ?(.*)"
 )
@@ -77,21 +90,10 @@ STATUS = re.compile(
 )
 GROUP = re.compile(r"\[PG (?:ID )?(\d+)(?: PG GUID ([^ )]+\)?))? Rank (\d+)\]")
 BARE_RANK = re.compile(r"(?<!\w)\[Rank (\d+)\]")
-ENTRY = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.+)")
-ROOT_CAUSE = "Root Cause (first observed failure)"
 QUOTED = re.compile(r"\[Rank (\d{1,6}(?:,\d{1,6})*) Error Snippet\]")  # of Ray Train
 WORKER = re.compile(r"\(ip=([^,\s]{1,64}), pid=(\d+)\) world_rank=(\d{1,6})\b")
-FAILED = "failed (exitcode:"  # torchrun, of each attempt
-RESTARTS = "will restart worker group"
 LAUNCHER = re.compile(r"[/<](?:torch/distributed/|frozen runpy|torchrun\b)|bin/torchrun")
 OF_LAUNCHER = re.compile(r"^[IWE]\d{4} .{1,60}torch/distributed/(?:elastic|run)")
-STEP = re.compile(r"(?<![a-z])(?:step|iter|iteration)s?\b[\"']?[ \t=:#\[]{0,10}(\d{1,12})\b", re.I)
-# what counts while nothing moves
-WAITING = re.compile(
-    r"\b(?:waiting|retry(?:ing)?|attempt|heartbeat|watchdog|monitor(?:ing)?|poll(?:ing)?|health"
-    r"|no progress|stall(?:ed)?|stuck|timed out)\b",
-    re.I,
-)
 FEWEST_STEPS = 3  # that show that a count rises
 FRESH_S, LONGEST_FRESH_S = 3.0, 600.0  # of a last step that shows progress
 STEPS = 3.0  # steps go on if the last one is not older than so many take
@@ -107,7 +109,6 @@ LIVED_ON_STEPS, LIVED_ON_LETTERS = 10, 1 << 16
 FEWEST_LETTERS = 1 << 14  # the same of steps of an hour: both buffers of Python's output
 LIVED_ON_S = 60.0  # after an error, in which a job did ten steps and more
 SAME_CLOCK_S = 2.0  # between lines of one process that go two ways
-LEVELS = ("ERROR", "WARN", "CRITICAL", "FATAL")  # of a line that announces a traceback
 OWN_ERRORS = (Gravity.APPLICATION, Gravity.MEMORY)
 OUTLIVED = (*OWN_ERRORS, Gravity.DISTRIBUTED)
 MOST_REPLACED = 0.1  # of the letters of a log: an old encoding has less, a packed file has more
@@ -115,8 +116,7 @@ DEFAULT_GROUP = "default_pg"
 WORLD = "world"
 
 
-@dataclass(frozen=True)
-class Speaker:
+class Speaker(NamedTuple):
     """The writer of lines: by global rank, by rank on its node, or by process."""
 
     rank: int | None = None
@@ -140,16 +140,16 @@ def read_training(
     """Read a file or a folder. Nodes whose ranks left no lines are reported as `unread`."""
     sources = sources_of(log_files(path), path, ranks)
     broken = Broken()
-    readings = [*broken.read(sources, partial(_read, ranks, classes, zone))]
+    shapes = LineShapes(classes=classes)
+    readings = [*broken.read(sources, partial(_read, ranks, shapes, zone))]
     if not any(reading.is_text for reading in readings):
         raise broken.error(f'"{path}" has no text')
     return replace(gather(readings, ranks), gaps=broken.gaps(Collector.TRAINING_LOG))
 
 
-def _read(ranks: RankMap, classes: ErrorClasses, zone: tzinfo, source: LogSource) -> Reading:
-    reading = Reading(
-        source=source, ranks=ranks, classes=classes, zone=zone, about=written_at(source.path)
-    )
+def _read(ranks: RankMap, shapes: LineShapes, zone: tzinfo, source: LogSource) -> Reading:
+    about = written_at(source.path)
+    reading = Reading(source=source, ranks=ranks, shapes=shapes, zone=zone, about=about)
     reading.hear(read_lines(source.path))
     return reading
 
@@ -238,7 +238,7 @@ class Reading:
 
     source: LogSource
     ranks: RankMap
-    classes: ErrorClasses
+    shapes: LineShapes
     about: float
     zone: tzinfo = UTC
     letters: int = 0  # of all lines
@@ -270,6 +270,7 @@ class Reading:
     _is_root: bool = False  # the table of the process that failed first
     _label: LineLabel = LineLabel()
     _stamp: str = ""  # of the engine of a container
+    _prefixes: dict[tuple[int | None, str, str], Speaker] = field(default_factory=dict)
     _quoted: dict[str, tuple[int, ...]] = field(default_factory=dict)  # process → ranks it quotes
 
     def __post_init__(self) -> None:
@@ -293,22 +294,44 @@ class Reading:
                 self._hear(text)
 
     def _hear(self, line: str) -> None:
+        shape = self.shapes.shape_of(line)
         self._line = self._stamp or line
         if self._stamp:
             self._recent.append(self._stamp)
-        elif line[0] in "[{0123456789IWEF" or ":" in line[:40]:
+        elif shape.is_dated:
             self._recent.append(line[:160])
-        speaker, text = self._speaker(line)
-        if REPEATED in text:
+        speaker, text = self._speaker(line, shape)
+        if not shape.is_usual and REPEATED in text:
             self._unname(text.partition(" [repeated")[0])
         if self._failed_at is not None and text.strip():
             self._goes_on(text)
         if self._sequels and (sequel := self._sequels.get(speaker)):
             sequel.letters += len(text)
-        if "step" in text or "iter" in text or "Step" in text or "Iter" in text:
-            self._step(speaker, text)
+        if shape.step:
+            self._step(speaker, int(text[slice(*shape.step)]))
         if self._traces and speaker in self._traces and self._continue_trace(speaker, text):
             return
+        host = ""
+        if not shape.is_usual:
+            heard = self._hear_words(speaker, text)
+            if heard is None:
+                return
+            speaker, host = heard
+        elif self._announced or self._ended:
+            self._announced.pop(speaker, None)
+            if text.strip():
+                self._ended.pop(speaker, None)
+        recognised = match_rows(shape.rows, text) if shape.rows else None
+        if recognised is None:
+            return
+        if text.startswith("srun: ") and (match := SRUN.search(text)):
+            self._tell_of_task(match[1], match[2], recognised, text)
+        else:
+            self._tell(speaker, host, recognised, text)
+
+    def _hear_words(self, speaker: Speaker, text: str) -> tuple[Speaker, str] | None:
+        """Read what a line says apart from its class; return its writer and the host, or None if
+        it has no class."""
         if TRACEBACK in text and "traceback :" not in text:
             chained = self._ended.pop(speaker, None)
             if speaker not in self._linked:
@@ -316,9 +339,8 @@ class Reading:
             self._linked.discard(speaker)
             by = self._announced.pop(speaker, None) or self._own_date(speaker)
             self._traces[speaker] = _Trace(at=self._now(), by=by, chained=chained)
-            return
-        if self._announced:
-            self._announced.pop(speaker, None)
+            return None
+        self._announced.pop(speaker, None)
         if any(level in text for level in LEVELS) and (at := self._own_date(speaker)):
             self._announced[speaker] = at
         if self._ended and text.startswith(CHAINED):
@@ -330,32 +352,37 @@ class Reading:
             host, process = match[1], f"{match[1]}:{match[2]}"
             if match[5] == "INFO":
                 self._learn(process, host, match[6])
-                return
+                return None
             if speaker.rank is None and speaker.local is None:
                 speaker = Speaker(process=process)
         if ROOT_CAUSE in text or text.startswith("===="):
             self._is_root = ROOT_CAUSE in text
-        if " : " in text or "  : " in text or "exitcode" in text or "rank" in text:
+        if " : " in text or "exitcode" in text or "rank" in text:
             self._read_table(text)
-        if "world_rank=" in text and (match := WORKER.search(text)):
+        if WORLD_RANK in text and (match := WORKER.search(text)):
             self.process_ranks[f"{match[1]}:{match[2]}"] = (1, int(match[3]))
         if FAILED in text or RESTARTS in text:
             self._failed_at = self._now() or 0.0
-        if "torch/distributed/elastic" in text:
+        if ELASTIC in text:
             self.is_nested = True
         if any(mark in text for mark in MARKS):
             self.words.hear(text, self._now())
-        recognised = self.classes.match_training(text)
-        if recognised is None:
-            return
-        if text.startswith("srun: ") and (match := SRUN.search(text)):
-            self._tell_of_task(match[1], match[2], recognised, text)
-        else:
-            self._tell(speaker, host, recognised, text)
+        return speaker, host
 
     # --- who speaks ---
 
-    def _speaker(self, line: str) -> tuple[Speaker, str]:
+    def _speaker(self, line: str, shape: LineShape) -> tuple[Speaker, str]:
+        label, prefix = self._label, line[: shape.prefix]
+        may_be_quoted = self._quoted or label.process or not shape.is_usual
+        own = None if may_be_quoted else self._prefixes.get((label.rank, label.node, prefix))
+        if own is None:
+            own = self._find_speaker(line, prefix)
+            self._know(own)
+            if not may_be_quoted and len(self._prefixes) < MOST_SPEAKERS:
+                self._prefixes[label.rank, label.node, prefix] = own
+        return own, line[shape.prefix :]
+
+    def _find_speaker(self, line: str, prefix: str) -> Speaker:
         label, node = self._label, self._label.node
         self._quote(line)
         own = Speaker(rank=self.source.rank, local=self.source.local)
@@ -367,25 +394,20 @@ class Reading:
             own = Speaker() if REPEATED in line else Speaker(process=label.process)
         elif node:  # of a launcher: its own words are no rank's
             own = Speaker(process=f"{node}:launcher")
-        if "[" in line[:12] and (match := PREFIX.match(line)):
-            text = line[match.end() :]
+        if match := PREFIX.match(prefix):
             if match[1]:
                 own = Speaker(rank=int(match[2]))
             elif node:
                 own = Speaker(rank=self.ranks.rank_on(node, int(match[2])))
             elif own.rank is None:
                 own = Speaker(local=int(match[2]))
-            if inner := PREFIX.match(text):  # torchrun's prefix before PyTorch's own
-                text = text[inner.end() :]
-                own = Speaker(rank=int(inner[2])) if inner[1] else own
-            self._know(own)
-            return own, text
-        self._know(own)
-        return own, line
+            if (inner := PREFIX.match(prefix[match.end() :])) and inner[1]:
+                own = Speaker(rank=int(inner[2]))
+        return own
 
     def _quote(self, line: str) -> None:
         """Note of which ranks Ray's controller quotes the error that follows."""
-        if "Error Snippet]" in line and (match := QUOTED.search(line)):
+        if QUOTE in line and (match := QUOTED.search(line)):
             self._quoted[self._label.process] = tuple(map(int, match[1].split(",")))
 
     def _unname(self, text: str) -> None:
@@ -402,11 +424,8 @@ class Reading:
 
     # --- how far, and in which attempt ---
 
-    def _step(self, speaker: Speaker, text: str) -> None:
+    def _step(self, speaker: Speaker, number: int) -> None:
         """Note a step, if the line says when it was written."""
-        match = None if WAITING.search(text) else STEP.search(text)
-        if match is None:
-            return
         at = time_of(self._line, self.about, self.zone)
         if sequel := self._sequels.get(speaker):
             sequel.note_step(at)
@@ -414,7 +433,7 @@ class Reading:
                 self._outlive(speaker)
         if at is None:
             return
-        number, run = int(match[1]), self.steps.get(speaker)
+        run = self.steps.get(speaker)
         if run is None or number < run.last or at < run.until:
             self.steps[speaker] = _StepRun(first=number, since=at, last=number, until=at)
         elif number > run.last:
@@ -545,7 +564,9 @@ class Reading:
         return True
 
     def _note_exception(self, speaker: Speaker, trace: _Trace, text: str) -> None:
-        recognised = self.classes.match_training(text) or self.classes.match_training(TRACEBACK)
+        recognised = self.shapes.classes.match_training(text) or self.shapes.classes.match_training(
+            TRACEBACK
+        )
         if recognised is None:
             return
         detail = f"{remove_numbers(text)} in {trace.frame}"
@@ -708,7 +729,9 @@ def _drop_earlier_runs(readings: Iterable[Reading]) -> None:
     end."""
     begins = max(
         (
-            reading.about - DAY_S if reading.began_at is None else reading.began_at
+            reading.about - DAY_S
+            if reading.began_at is None
+            else min(reading.began_at, reading.about)  # its clock may be that of another zone
             for reading in readings
         ),
         default=0.0,
