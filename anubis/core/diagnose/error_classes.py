@@ -146,13 +146,13 @@ class ErrorClasses:
     def training_rows(self, folded: str) -> tuple[ErrorClass, ...]:
         """Return the rows that a line may match which becomes `folded` if each of its digits is
         replaced by a zero."""
-        found = []
+        near = []
         for part, rows in self._rows_by_part.items():
             if part in folded:
-                found += [entry for entry in rows if entry[1] in folded]
+                near += [entry for entry in rows if entry[1] in folded]
         return tuple(
             row
-            for _, _, row in sorted(found, key=itemgetter(0))
+            for _, _, row in sorted(near, key=itemgetter(0))
             if not row.ignores_digits or row.regex.search(folded[:LONGEST])
         )
 

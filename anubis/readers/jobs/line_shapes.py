@@ -1,5 +1,5 @@
-"""What lines that differ in digits only have in common, such as those of steps: found once for all
-of them, which reads long logs several times faster.
+"""Find what lines that differ in digits only have in common, such as those of steps, once for all
+of them: so long logs are read several times faster.
 
 Nothing here depends on which digits a line has, but for what is looked up in the line itself.
 """

@@ -313,10 +313,10 @@ class Reading:
             return
         host = ""
         if not shape.is_usual:
-            heard = self._hear_words(speaker, text)
-            if heard is None:
+            source = self._hear_words(speaker, text)
+            if source is None:
                 return
-            speaker, host = heard
+            speaker, host = source
         elif self._announced or self._ended:
             self._announced.pop(speaker, None)
             if text.strip():
