@@ -30,6 +30,7 @@ from torch import nn
 
 WIDTH, BATCH = 64, 8
 PAUSE_S = 0.05  # of each step: the machine has few processors
+SLOWNESS = 4
 NOTED = 5  # every so many steps are noted
 FOR_EVER_S = 1000.0  # longer than any study watches a job
 RANKS = (  # as launchers name the rank and the number of ranks
@@ -52,6 +53,7 @@ class Plan:
     rank: int
     world: int
     pause_s: float = PAUSE_S
+    slowness: int = 1  # its own work takes so many times as long
     width: int = WIDTH
     batch: int = BATCH
     last_step: int | None = None  # None: it goes on for ever
@@ -93,13 +95,21 @@ class Plan:
             time.sleep(0.5)  # until its limit is set
             torch.ones(1 << 28)
         elif self.fault == "slow":
-            self.pause_s *= 4
+            self.pause_s *= SLOWNESS
+            self.slowness = SLOWNESS
 
 
 def read_fifo(path: Path) -> str:
     os.mkfifo(path)
     with path.open() as opened:  # nothing writes to it
         return opened.read()
+
+
+def burn(seconds: float) -> None:
+    """Take processor time, which on a busy machine lasts as much longer as all work does."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
 
 
 def spin() -> None:
@@ -320,7 +330,9 @@ def work(plan: Plan, *, says_rank: bool) -> None:
         plan.strike(number)
         if plan.fault in ("nothing", "again") and number == plan.step and plan.is_here:
             plan.mark()
+        began = time.thread_time()
         step(number)
+        burn((plan.slowness - 1) * (time.thread_time() - began))
         time.sleep(plan.pause_s)
 
 
