@@ -12,7 +12,7 @@ from pathlib import Path
 from anubis.config import configs
 from anubis.core.clock import Time
 from anubis.core.errors import ConfigError
-from anubis.core.history.events import NodeAdded
+from anubis.core.history.events import NodeAdded, OperatorSaid
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Standing
 from anubis.core.keep.commands import Prove
@@ -45,9 +45,13 @@ def objections_in(
     beside the shipped ones. If one is missing, no pass since then counts."""
     lives = part.keeping.lives() if nodes is None else part.keeping.lives_of(nodes)
     last = part.keeping.last_turn()
-    if last is None:
-        return objections(lives)
     news = part.keeping.news_of_nodes()
+    if last is None:  # a person may have retired nodes, and nothing is owed to a keeper
+        keeper = Keeper(KeepingPolicy())
+        orders = (r for r in news.event_records if isinstance(r.event, OperatorSaid))
+        keeper.hear(*orders)
+        gone = [life for life in keeper.lives.values() if life.retired]
+        return objections([life for life in gone if nodes is None or life.node in nodes])
     named = {node for record in news.event_records for node in record.event.nodes}
     denied = {life.node for life in lives if objections([life]).objection_to(life.node) is not None}
     if denied and news.conclusions:

@@ -271,6 +271,10 @@ def test_a_node_is_proven_for_its_keeper_and_all_others_by_the_same_passes(site)
 
 
 def test_an_order_counts_before_the_keeper_has_heard_it(site):
+    site.tell(OperatorSaid(nodes=("n2",), order=Order.RETIRE))
+    assert site.asked("n2").answer == "no-go", "no keeper has taken a turn"
+    site.tell(OperatorSaid(nodes=("n2",), order=Order.RETURN))
+    assert site.asked("n2").answer != "no-go"
     fleet = site.keep()
     site.tell(OperatorSaid(nodes=("n1",), order=Order.RETIRE))
     assert site.asked("n1").answer == "no-go"
