@@ -56,49 +56,33 @@ def typical_losses(values, starts, reference, out):  # type: ignore[no-untyped-d
         out[i] = 1.0 - ratios[cut : sample.size - cut].mean()
 
 
-# sums in any order, so that several samples are added at once
-@numba.njit(cache=True, fastmath={"reassoc", "nsz", "contract", "nnan"}, error_model="numpy")
-def add_pairs(owner, x, low, values, starts, tail, counted, sums):  # type: ignore[no-untyped-def]
-    """Add d(A, B) for each two samples from `low` on that own the breakpoints: the integral by
-    parts, so that each climb changes it by x times what the pair pays less from there on.
+@numba.njit(cache=True)
+def _cost(a, b, tail):  # type: ignore[no-untyped-def]
+    return abs(a - b) / max(a, b, tail, 1e-300)
 
-    With s = max(level, tail), the cost |k - b| / max(k, b, tail) is the larger of k/s(k) - b/s(k)
-    and b/s(b) - k/s(b). The samples are in order of their maxima, so the scale of a pair is the
-    later one's.
-    """
-    n, floor = counted.size, max(tail, 1e-300)
-    level, inverse, share = np.zeros(n), np.full(n, 1.0 / floor), np.zeros(n)
-    step = np.zeros(n, dtype=np.int64)
-    weight = counted.astype(np.float64)
-    per_maximum = 1.0 / values[starts[low + 1 : low + n + 1] - 1]
-    scaled = weight * per_maximum
-    by_own, by_other = np.zeros(n), np.zeros(n)  # by whose maximum a pair is scaled
+
+@numba.njit(cache=True)
+def _add_pairs(owner, x, low, high, values, starts, ladder, tail, counted, sums):  # type: ignore[no-untyped-def]
+    """Add d(A, B) for each two of [low, high): the integral by parts, so that each climb changes
+    it by x times what the pair pays less from there on."""
+    rungs, first_rung, _, mass, _ = ladder
+    reached = np.zeros(high - low)  # F of each sample at x
+    step = np.zeros(high - low, dtype=np.int64)
+    apart = np.zeros((high - low, high - low))
     for p in range(x.size):
         s = owner[p] - low
-        size = starts[owner[p] + 1] - starts[owner[p]]
-        old, old_inverse, old_share = level[s], inverse[s], share[s]
+        old, new = reached[s], mass[0, rungs[first_rung[owner[p]] + step[s]], 1]
+        for t in range(high - low):
+            b = reached[t]
+            apart[s, t] += x[p] * (_cost(old, b, tail) - _cost(new, b, tail))
+        reached[s] = new
         step[s] += 1
-        new = step[s] / size
-        new_inverse = 1.0 / max(new, floor)
-        new_share = new * new_inverse
-        before = x[p] * weight[s] * per_maximum[s]
-        paid = 0.0
-        for t in range(s):
-            old_cost = max(old_share - level[t] * old_inverse, share[t] - old * inverse[t])
-            new_cost = max(new_share - level[t] * new_inverse, share[t] - new * inverse[t])
-            paid += (old_cost - new_cost) * weight[t]
-            by_other[t] += (old_cost - new_cost) * before
-        paid *= per_maximum[s]
-        after = x[p] * weight[s]
-        for t in range(s + 1, n):
-            old_cost = max(old_share - level[t] * old_inverse, share[t] - old * inverse[t])
-            new_cost = max(new_share - level[t] * new_inverse, share[t] - new * inverse[t])
-            paid += (old_cost - new_cost) * scaled[t]
-            by_own[t] += (old_cost - new_cost) * after
-        sums[low + s] += paid * x[p]
-        level[s], inverse[s], share[s] = new, new_inverse, new_share
-    for t in range(n):
-        sums[low + t] += by_other[t] + by_own[t] * per_maximum[t]
+    for a in range(low, high):
+        maximum = values[starts[a + 1] - 1]
+        for b in range(low, a):
+            d = (apart[a - low, b - low] + apart[b - low, a - low]) / maximum
+            sums[a] += d * counted[b]
+            sums[b] += d * counted[a]
 
 
 @numba.njit(cache=True)
@@ -224,24 +208,26 @@ def _leaves(levels):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def divide(owner, x, values, starts, ladder, tail, counted, few, sums):  # type: ignore[no-untyped-def]
-    """Halve [0, N) again and again, down to so few; breakpoints stay in order of x within each
-    half."""
+def divide(owner, x, values, starts, ladder, tail, counted, pairwise, sums):  # type: ignore[no-untyped-def]
+    """Halve [0, N) again and again; breakpoints stay in order of x within each half."""
     spare_owner, spare_x = np.empty_like(owner), np.empty_like(x)
+    few = max(1, pairwise * np.log2(_leaves(ladder[3].shape[1])))
     stack = [(0, sums.size, 0, x.size)]
     while len(stack) > 0:
         low, high, first, last = stack.pop()
         if not counted[low:high].any():
             continue
         if high - low <= few:
-            add_pairs(
+            _add_pairs(
                 owner[first:last],
                 x[first:last],
                 low,
+                high,
                 values,
                 starts,
+                ladder,
                 tail,
-                counted[low:high],
+                counted,
                 sums,
             )
             continue

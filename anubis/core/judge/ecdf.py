@@ -28,7 +28,6 @@ definition, long before numba would be loaded.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -102,7 +101,7 @@ Rungs = np.ndarray[tuple[int], np.dtype[np.int32]]
 FEW = 7  # samples; with more, limits are calibrated, which takes hundreds of comparisons
 FEW_LEVELS = 150  # with more, a climb changes fewer numbers in a tree than in a table
 PAIRWISE = 8  # times the height of the tree: with fewer samples comparing pairs is cheaper,
-OF_MANY_LEVELS = 200  # or so many times if the sums of so many levels do not stay in the cache
+OF_MANY_LEVELS = 48  # or so many times if the sums of so many levels do not stay in the cache
 MANY_LEVELS = 32_768  # their sums take 4 MB
 BY_MERGING = 10  # times as long as comparing a pair so, value by value
 
@@ -204,43 +203,30 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
         return _sums_of_pairs(bundle, tail, counted)
     from anubis.core.judge import compiled_ecdf
 
-    sums, few = np.zeros(len(bundle)), _few_of(bundle.lengths)
-    if BY_MERGING * np.sum(counted) < min(len(bundle), 2 * few):
-        for i in np.flatnonzero(counted).tolist():
-            sums += distances_to(bundle, bundle[i], tail, worse=False)
-        return sums
     order, ordered = bundle.maximum_order
     rank = np.empty(len(bundle), dtype=np.int32)
     rank[order] = np.arange(len(bundle))
     points = bundle.breakpoints
     owner = np.repeat(rank, bundle.lengths)[points]
-    x = bundle.values[points]
-    if few >= len(bundle):
-        compiled_ecdf.add_pairs(
-            owner, x, 0, ordered.values, ordered.starts, tail, counted[order], sums
-        )
-        return sums[rank]
     levels, rungs, first_rung = _ladder(ordered.lengths)
+    pairwise = PAIRWISE if levels.size <= MANY_LEVELS else OF_MANY_LEVELS
+    sums = np.zeros(len(bundle))
+    if BY_MERGING * np.sum(counted) < min(len(bundle), 2 * pairwise * np.log2(levels.size)):
+        for i in np.flatnonzero(counted).tolist():
+            sums += distances_to(bundle, bundle[i], tail, worse=False)
+        return sums
     compiled_ecdf.divide(
         owner,
-        x,
+        bundle.values[points],
         ordered.values,
         ordered.starts,
         (rungs, first_rung, _costs(levels, tail), *_factors(levels, tail)),
         tail,
         counted[order],
-        few,
+        pairwise,
         sums,
     )
     return sums[rank]
-
-
-def _few_of(lengths: Positions) -> float:
-    """The number of samples up to which comparing pairs is cheaper, by the most levels that samples
-    of these lengths can have."""
-    levels = float(np.unique(lengths).sum())
-    times = PAIRWISE if levels <= MANY_LEVELS else OF_MANY_LEVELS
-    return max(1.0, times * math.log2(levels + 1))
 
 
 def _single_value_sums(values: Samples, order: Positions, counted: Mask) -> Samples:
