@@ -78,10 +78,12 @@ def beyond(draw, tails, seed=3, fleets=150, nodes=64):
     limits = []
     for _ in range(fleets):
         metrics = [draw(rng, nodes) for _ in range(4)]
-        told = Tails(metrics) if tails else None
+        of_program = Tails(metrics)
         of_one = metrics[0]
         usual = usual_units(of_one, np.arange(nodes))
-        strictness = Strictness(alpha=0.95, rate=RATE, tails=told)
+        strictness = Strictness(
+            alpha=0.95, rate=RATE, heavy=(lambda of=of_program: of.chance) if tails else None
+        )
         limits.append(_bound(of_one, usual, np.arange(nodes), strictness).loss)
     true = stats.norm if draw is normal else stats.t(4)
     return float(true.sf(np.array(limits) / 0.01).mean()), float(np.mean(limits))
@@ -96,8 +98,8 @@ def test_few_healthy_nodes_of_heavy_tails_are_beyond_a_limit_that_is_as_strict_o
 def test_a_limit_that_alpha_allows_anyway_is_not_widened():
     rng = np.random.default_rng(5)
     levels = heavy(rng, SMALL) / 10
-    strictness = Strictness(alpha=0.95, rate=RATE, tails=Tails([levels]), allowed=0.05)
+    strictness = Strictness(alpha=0.95, rate=RATE, heavy=lambda: 0.5, allowed=0.05)
     every = np.arange(levels.size)
-    plain = _bound(levels, every, every, replace(strictness, tails=None))
+    plain = _bound(levels, every, every, replace(strictness, heavy=None))
     assert _bound(levels, every, every, strictness) == plain
     assert _bound(levels, every, every, replace(strictness, allowed=0.0)).loss > plain.loss

@@ -35,7 +35,6 @@ from anubis.core.records import KnownScatter, Samples
 
 if TYPE_CHECKING:
     from anubis.core.judge import ecdf
-    from anubis.core.judge.tails import Tails
 
 FEWEST = 8  # units; fewer do not show how much the next one may differ
 FEWEST_WITH_PRIOR = 3  # units, if the policy states a prior
@@ -68,7 +67,7 @@ class Strictness:
     two_sided: bool = False
     least: float = LEAST_SPREAD  # no scatter is smaller: that of rounding, if values are rounded,
     least_typical: float = LEAST_SPREAD  # and no scatter of typical losses
-    tails: Tails | None = None  # how nodes scatter far out; None: as normal ones do
+    heavy: Callable[[], float] | None = None  # the probability of heavy tails; None: of normal ones
     allowed: float = 0.0  # a loss that a limit may allow whatever the tails
 
     @property
@@ -383,7 +382,7 @@ def _allow_tails(bound: Bound, strictness: Strictness, rate: float, nodes: int) 
     healthy node beyond it by such tails, times the probability that they are heavy."""
     from scipy.special import stdtrit
 
-    if strictness.tails is None or nodes < FEWEST:
+    if strictness.heavy is None or nodes < FEWEST:
         return bound
     of_nodes = bound.scatter
     scale = heavy_scale(of_nodes.spread, nodes, of_nodes.usual.size)
@@ -395,7 +394,7 @@ def _allow_tails(bound: Bound, strictness: Strictness, rate: float, nodes: int) 
 
     if widen(1.0) <= max(bound.loss, strictness.allowed):
         return bound
-    loss = widen(max(rate, strictness.tails.chance))
+    loss = widen(max(rate, strictness.heavy()))
     return replace(bound, loss=loss, plain=bound.loss) if loss > bound.loss else bound
 
 

@@ -116,15 +116,14 @@ def learn(
         slow = _learn_slow_steps(measured.subset(voters), policy, rate, rounded.of_steps)
     level = slow_steps.set_aside(measured, slow).level if slow else measured
     single_nodes = not (two_sided or from_repeats) and votes is None
-    if single_nodes and tails is None:
-        tails = Tails(map(nodes_levels, [level], [owners]))  # if it matters
+    of_program = tails or Tails(map(nodes_levels, [level], [owners]))  # read if it matters
     strictness = Strictness(
         alpha=policy.alpha,
         rate=rate,
         two_sided=two_sided,
         least=rounded.of_mean,
         least_typical=rounded.of_typical,
-        tails=tails if single_nodes else None,
+        heavy=(lambda: of_program.chance) if single_nodes else None,
         allowed=0.0 if policy.own_alpha else 1 - policy.alpha,
     )
     witnesses = len(samples) if owners is None else int(owners.max()) + 1
@@ -167,7 +166,7 @@ def _add_doubt(
     elif rounded is not rounding.NONE:
         fine = replace(strictness, least=LEAST_SPREAD, least_typical=LEAST_SPREAD)
         doubtful.append(_choose(replace(taught, strictness=fine)).alpha)
-    if strictness.tails is not None and calibration.least is not None:
+    if strictness.heavy is not None and calibration.least is not None:
         doubtful.append(min(taught.policy.alpha, alpha_of(calibration.least)))
     alpha = max(doubtful)
     return (

@@ -42,10 +42,10 @@ class Tails:
     @cached_property
     def chance(self) -> float:
         """The probability that the tails are heavy."""
-        told = [(log_odds(of_metric), of_metric) for of_metric in self.levels]
-        told = [(odds, of_metric) for odds, of_metric in told if odds]
-        share = _independent_share([of_metric for _, of_metric in told])
-        odds = share * sum(odds for odds, _ in told)
+        evidence = [(log_odds(of_metric), of_metric) for of_metric in self.levels]
+        evidence = [(odds, of_metric) for odds, of_metric in evidence if odds]
+        share = _independent_share([of_metric for _, of_metric in evidence])
+        odds = share * sum(odds for odds, _ in evidence)
         odds += math.log(BEFORE / (1 - BEFORE))
         return 1 / (1 + math.exp(-min(SURE, max(-SURE, odds))))
 
