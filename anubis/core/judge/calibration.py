@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -399,16 +400,21 @@ def _allow_tails(bound: Bound, strictness: Strictness, rate: float, nodes: int) 
 
 
 def heavy_scale(spread: float, nodes: int, usual: int) -> float:
-    """The scale of a heavy-tailed distribution of which so many usual nodes have this spread: what
-    values at its quantiles have."""
+    """The scale of a heavy-tailed distribution of which so many usual nodes have this spread."""
+    return spread / _heavy_spread(nodes, usual)
+
+
+@cache
+def _heavy_spread(nodes: int, usual: int) -> float:
+    """The spread that values at the quantiles of that distribution have."""
     from scipy.special import stdtrit
 
     quantiles = stdtrit(HEAVY, (np.arange(1, usual + 1) - 0.375) / (usual + 0.25))
     if nodes < SMALL:
-        return spread / float(quantiles.std(ddof=1))
+        return float(quantiles.std(ddof=1))
     odd = np.full(max(0, nodes - usual), quantiles[0])
-    _, of_quantiles, _ = _scatter(np.concatenate((quantiles, odd)), np.arange(usual), LEAST_SPREAD)
-    return spread / of_quantiles
+    losses = np.concatenate((quantiles, odd))
+    return _scatter(losses, np.arange(usual), LEAST_SPREAD)[1]
 
 
 def _nested_scatter(

@@ -151,7 +151,10 @@ def learn(
 
 def nodes_levels(units: ecdf.Bundle, owners: Ints | None) -> Samples:
     """The typical value of each node, as a logarithm, the larger the worse."""
-    losses = np.array([-math.log(float(np.median(unit))) for unit in units])
+    if np.all(units.lengths == units.lengths[0]):
+        losses = -np.log(np.median(units.values.reshape(len(units), -1), axis=1))
+    else:
+        losses = np.array([-math.log(float(np.median(unit))) for unit in units])
     return losses if owners is None else siblings.medians_of_nodes(losses, owners)
 
 
