@@ -185,6 +185,13 @@ def test_a_node_with_more_gpus_than_its_kind_is_another_kind_of_node():
     assert {node.judgement for node in judged(plan, list(ports)).nodes} == {H}
 
 
+def test_the_same_count_is_no_higher_one_however_it_is_rounded():
+    assert 1 / (1 / 49) > 49  # as a mean of rates is taken
+    plan = small_plan(8, [entry("count")])
+    nodes = judged(plan, list(exactly(plan, "gpus", lambda _: 49.0))).nodes
+    assert {node.judgement for node in nodes} == {H}
+
+
 def test_a_node_that_is_slow_at_times_is_reported_with_its_slow_samples():
     """Steps that scatter by 3 %: by its mean it is as well as the others."""
     plan = small_plan(24, [entry("probe")])

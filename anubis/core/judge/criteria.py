@@ -607,7 +607,7 @@ def are_too_good(samples: Sequence[Samples] | Samples, criterion: Criterion) -> 
     means = measured.lengths / np.add.reduceat(1.0 / measured.values, measured.starts[:-1])
     normal = np.median(goodness(criterion.reference, criterion.direction))
     is_count = criterion.unit == "1" and criterion.key.metric in PARTS
-    flags: Flags = means > (criterion.reference.max() if is_count else BELIEVED * normal)
+    flags: Flags = means > (criterion.reference.max() + 0.5 if is_count else BELIEVED * normal)
     return flags
 
 
