@@ -185,7 +185,7 @@ def test_a_node_with_more_gpus_than_its_kind_is_another_kind_of_node():
     assert {node.judgement for node in judged(plan, list(ports)).nodes} == {H}
 
 
-def test_the_same_count_is_no_higher_one_however_it_is_rounded():
+def test_rounding_makes_no_count_a_higher_one():
     assert 1 / (1 / 49) > 49  # as a mean of rates is taken
     plan = small_plan(8, [entry("count")])
     nodes = judged(plan, list(exactly(plan, "gpus", lambda _: 49.0))).nodes
