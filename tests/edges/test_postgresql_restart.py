@@ -106,8 +106,9 @@ def test_a_server_that_stays_away_ends_a_campaign_with_how_to_go_on(near, url, s
     out, err = driver.communicate()
     server.start()
     assert (driver.returncode, out) == (2, "")
-    told, last = [line for line in err.splitlines() if "postgresql" in line]
-    assert "trying again for" in told
+    begins, repeats, last = [line for line in err.splitlines() if "postgresql" in line]
+    assert "a new history begins" in begins
+    assert "trying again for" in repeats
     go_on = re.search(
         r"that has lasted 0 s; its nodes are held until 20\S+ \S+ UTC at most, then"
         r" go on with: anubis accept --resume --campaign (accept-\S+)$",

@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +52,6 @@ PLAUSIBLE = 0.05  # how seldom units scatter by so much more than all of their k
 PRIOR_DEGREES = 8  # and the degrees of freedom that this is worth
 CONTRADICTED = 0.05  # a scatter that a prior explains so seldom
 MISLED = 5  # times the rate, the most that a prior of other fleets may cost in false alarms
-HEAVY = 4.0  # degrees of freedom of Student's t, which stands for heavy tails
 LARGEST_LOSS = 0.95  # nothing is left to measure beyond it
 LOSSES = 1024  # are tried up to it
 MOST_REPEATS = 100  # more cost so much that the metric is better left out
@@ -68,8 +66,6 @@ class Strictness:
     two_sided: bool = False
     least: float = LEAST_SPREAD  # no scatter is smaller: that of rounding, if values are rounded,
     least_typical: float = LEAST_SPREAD  # and no scatter of typical losses
-    heavy: Callable[[], float] | None = None  # the probability of heavy tails; None: of normal ones
-    allowed: float = 0.0  # a loss that a limit may allow whatever the tails
 
     @property
     def policy_prior(self) -> Prior:
@@ -160,8 +156,6 @@ class Bound:
     loss: float
     usual: Ints  # units
     scatter: Scatter
-    between: float = 1.0  # the share of nodes in the variance, if they have several units
-    plain: float | None = None  # the loss if tails are not heavy, where they may be
 
 
 def alpha_of(limit: float) -> float:
@@ -187,8 +181,7 @@ def calibrate_tail(
         usual = usual_units(balance, votes, strictness.least)
         bound = _bound(balance, usual, votes, strictness, owners, priors.mean)
         limit, usual = bound.loss, bound.usual
-        scatter = bound.scatter.known
-        least = _least_limit((balance,), (bound,), owners, strictness)
+        scatter, least = bound.scatter.known, _least_limit((balance,), owners, strictness)
         if owners is None:
             apart = distance[usual]
             by_distance = _bound_of_moments(apart, balance.size, strictness, priors.mean)
@@ -225,7 +218,7 @@ def calibrate_together(
         typical=of_typical.loss,
         scatter=of_mean.scatter.known,
         typical_scatter=of_typical.scatter.known,
-        least=_least_limit((balance, typical), (of_mean, of_typical), owners, strictness),
+        least=_least_limit((balance, typical), owners, strictness),
         usual=of_mean.usual,
         in_two_groups=has_two_levels(balance[of_mean.usual]),
     )
@@ -282,8 +275,7 @@ def _bound(
         scatter = _scatter_of(losses, usual, votes, rate, strictness.least, prior)
         return Bound(loss=scatter.limit(rate), usual=scatter.usual, scatter=scatter)
 
-    bound = _strictest(bound_by, losses.size, strictness, earlier)
-    return _allow_tails(bound, strictness, strictness.rate, losses.size)
+    return _strictest(bound_by, losses.size, strictness, earlier)
 
 
 def _bound_of_moments(
@@ -372,49 +364,9 @@ def _bound_of_nested(
         units, of_nodes = _nested_scatter(losses, owners, of_a_node, prior, strictness.least)
         between = (of_nodes.spread / units.spread) ** 2
         rate = of_a_node / _independent_units(between, on_each, of_a_node)
-        return Bound(loss=units.limit(rate), usual=units.usual, scatter=of_nodes, between=between)
+        return Bound(loss=units.limit(rate), usual=units.usual, scatter=of_nodes)
 
-    bound = _strictest(bound_by, nodes, strictness, earlier)
-    return _allow_tails(bound, strictness, min(0.5, strictness.rate * on_each), nodes)
-
-
-def _allow_tails(bound: Bound, strictness: Strictness, rate: float, nodes: int) -> Bound:
-    """The bound, wider if nodes may scatter with heavy tails: the rate is also that of one more
-    healthy node beyond it by such tails, times the probability that they are heavy."""
-    from scipy.special import stdtrit
-
-    if strictness.heavy is None or nodes < FEWEST:
-        return bound
-    of_nodes = bound.scatter
-    scale = heavy_scale(of_nodes.spread, nodes, of_nodes.usual.size)
-    within = math.sqrt(max(0.0, 1 - bound.between)) * (bound.loss - of_nodes.middle)
-
-    def widen(chance: float) -> float:
-        far = scale * float(stdtrit(HEAVY, 1 - min(0.5, rate / chance)))
-        return of_nodes.middle + math.hypot(far, within)
-
-    if widen(1.0) <= max(bound.loss, strictness.allowed):
-        return bound
-    loss = widen(max(rate, strictness.heavy()))
-    return replace(bound, loss=loss, plain=bound.loss) if loss > bound.loss else bound
-
-
-def heavy_scale(spread: float, nodes: int, usual: int) -> float:
-    """The scale of a heavy-tailed distribution of which so many usual nodes have this spread."""
-    return spread / _heavy_spread(nodes, usual)
-
-
-@cache
-def _heavy_spread(nodes: int, usual: int) -> float:
-    """The spread that values at the quantiles of that distribution have."""
-    from scipy.special import stdtrit
-
-    quantiles = stdtrit(HEAVY, (np.arange(1, usual + 1) - 0.375) / (usual + 0.25))
-    if nodes < SMALL:
-        return float(quantiles.std(ddof=1))
-    odd = np.full(max(0, nodes - usual), quantiles[0])
-    losses = np.concatenate((quantiles, odd))
-    return _scatter(losses, np.arange(usual), LEAST_SPREAD)[1]
+    return _strictest(bound_by, nodes, strictness, earlier)
 
 
 def _nested_scatter(
@@ -449,31 +401,24 @@ def _nested_scatter(
 
 
 def _least_limit(
-    losses: Sequence[Samples], bounds: Sequence[Bound], owners: Ints | None, strictness: Strictness
+    losses: Sequence[Samples], owners: Ints | None, strictness: Strictness
 ) -> float | None:
-    """The limit that many more such nodes might show; None if they would show no other one. The
-    larger one of several losses. Nodes with several units count by their medians."""
-    of_nodes = [
-        of_units if owners is None else siblings.medians_of_nodes(of_units, owners)
-        for of_units in losses
-    ]
-    if FEWEST <= of_nodes[0].size < SMALL:
-        return max(_least_of_few(of_each, strictness) for of_each in of_nodes)
-    if all(bound.plain is None for bound in bounds):
-        return None
-    return max(bound.loss if bound.plain is None else bound.plain for bound in bounds)
-
-
-def _least_of_few(losses: Samples, strictness: Strictness) -> float:
-    """The limit if the worst of few nodes is bad, and the others scatter more than all of their
-    kind: by the smallest scatter that they do not contradict."""
+    """The limit that many more such nodes would show if the worst of these few is bad, and the
+    others scatter more than all of their kind: by the smallest scatter that they do not contradict.
+    The larger one of several losses. Nodes with several units count by their medians."""
     from scipy.special import chdtri, ndtri
 
-    usual = usual_units(losses, np.arange(losses.size), strictness.least)
-    better = np.sort(losses[usual])[:-1]
-    middle, spread, degrees = _moments(better, strictness.least, None)
-    smallest = spread * math.sqrt(degrees / float(chdtri(degrees, PLAUSIBLE)))
-    return middle + float(ndtri(1 - strictness.rate)) * smallest
+    limits = []
+    for of_units in losses:
+        of_nodes = of_units if owners is None else siblings.medians_of_nodes(of_units, owners)
+        if not FEWEST <= of_nodes.size < SMALL:
+            return None
+        usual = usual_units(of_nodes, np.arange(of_nodes.size), strictness.least)
+        better = np.sort(of_nodes[usual])[:-1]
+        middle, spread, degrees = _moments(better, strictness.least, None)
+        smallest = spread * math.sqrt(degrees / float(chdtri(degrees, PLAUSIBLE)))
+        limits.append(middle + float(ndtri(1 - strictness.rate)) * smallest)
+    return max(limits)
 
 
 def _independent_units(correlation: float, units: float, rate: float) -> float:
@@ -555,18 +500,10 @@ def _independent_count(correlation: float, rate: float) -> float:
 
 def _scatter(losses: Samples, usual: Ints, least: float) -> tuple[float, float, float]:
     """Mean, standard deviation and degrees of freedom of all usual units, by a straight line
-    through all but the worst in a normal quantile plot.
+    through all but the worst in a normal quantile plot (positions by Blom 1958).
 
     The formula of the degrees was found by simulation, with 8 to 1,024 units.
     """
-    middle, spread, _, ignored = fit_line(losses, usual, least)
-    degrees = (usual.size - ignored - 1) ** 2 / (usual.size - 1)
-    return middle, spread, degrees
-
-
-def fit_line(losses: Samples, usual: Ints, least: float) -> tuple[float, float, float, int]:
-    """The middle and the slope of that line (positions by Blom 1958), the worst loss on it, and the
-    number of usual units that are worse."""
     from scipy.special import ndtri
 
     n, ordered = usual.size, np.sort(losses[usual])
@@ -576,7 +513,8 @@ def fit_line(losses: Samples, usual: Ints, least: float) -> tuple[float, float, 
     expected = ndtri((np.arange(1, better.size + 1) - 0.375) / (n + 0.25))
     centred = expected - expected.mean()
     spread = max(least, float(better @ centred / (centred @ centred)))
-    return float(better.mean() - spread * expected.mean()), spread, float(better[-1]), ignored
+    degrees = (better.size - 1) ** 2 / (n - 1)
+    return float(better.mean() - spread * expected.mean()), spread, degrees
 
 
 def _ignored_count(units: int) -> int:

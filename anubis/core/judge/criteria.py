@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from anubis.core.arrays import Flags, Ints
 from anubis.core.errors import CriteriaError
-from anubis.core.judge import ecdf, rounding, siblings, slow_steps
+from anubis.core.judge import rounding, siblings
 from anubis.core.judge.calibration import (
     FEWEST,
     FEWEST_WITH_PRIOR,
@@ -39,8 +40,6 @@ from anubis.core.judge.calibration import (
 )
 from anubis.core.judge.earlier_scatter import fit_priors
 from anubis.core.judge.ecdf import goodness
-from anubis.core.judge.slow_steps import SlowSamples
-from anubis.core.judge.tails import Tails
 from anubis.core.records import (
     Criterion,
     CriterionKey,
@@ -50,6 +49,10 @@ from anubis.core.records import (
     Samples,
     SlowSteps,
 )
+
+if TYPE_CHECKING:
+    from anubis.core.judge import ecdf
+    from anubis.core.judge.slow_steps import SlowSamples
 
 MOST_ROUNDS = 100  # a fleet whose kept units alternate for ever is refused
 OF_SLOW_STEPS = 0.3  # share of the rate of false alarms; the rest is for mean and typical step
@@ -89,7 +92,6 @@ def learn(
     together: float = 1.0,
     count_slow: bool = True,
     earlier: Sequence[Criterion] = (),
-    tails: Tails | None = None,
 ) -> Criterion:
     """The criterion of one key from the samples of comparable units, in their measured unit.
 
@@ -97,10 +99,11 @@ def learn(
     nodes votes for both of them. `owners` has the number of the node of each unit, if nodes have
     several. `start` is an earlier criterion, learned from fewer days.
     `earlier` criteria of the key, from other measurements, tell how healthy nodes scatter.
-    `tails` are those of all metrics of the program; without them, these units tell by themselves.
     `together` metrics of one program judge a node, each with its share of the rate of false alarms.
     Without `count_slow`, slow steps count by how slow they are, as warm-up does when it is tuned.
     """
+    from anubis.core.judge import slow_steps
+
     if len(samples) == 0:
         raise CriteriaError(f"nothing to learn {key.workload} {key.metric} from: no samples")
     voters = np.arange(len(samples)) if votes is None else np.asarray(votes)
@@ -108,73 +111,58 @@ def learn(
     two_sided = metric.direction == "either"
     may_be_rounded = policy.calibrated and not (two_sided or metric.is_count)
     rounded = rounding.find_rounding(samples) if may_be_rounded else rounding.NONE
-    rate = policy.false_alarm_rate / together
-    if two_sided or not policy.calibrated:
-        owners = None
-    slow = None
-    if count_slow and policy.calibrated and not two_sided:
-        slow = _learn_slow_steps(measured.subset(voters), policy, rate, rounded.of_steps)
-    level = slow_steps.set_aside(measured, slow).level if slow else measured
-    single_nodes = not (two_sided or from_repeats) and votes is None
-    of_program = tails or Tails(map(nodes_levels, [level], [owners]))  # read if it matters
     strictness = Strictness(
         alpha=policy.alpha,
-        rate=rate,
+        rate=policy.false_alarm_rate / together,
         two_sided=two_sided,
         least=rounded.of_mean,
         least_typical=rounded.of_typical,
-        heavy=(lambda: of_program.chance) if single_nodes else None,
-        allowed=0.0 if policy.own_alpha else 1 - policy.alpha,
     )
+    if two_sided or not policy.calibrated:
+        owners = None
     witnesses = len(samples) if owners is None else int(owners.max()) + 1
+    single_nodes = not (two_sided or from_repeats) and votes is None
+    few = witnesses < FEWEST and single_nodes
+    slow = None
+    if count_slow and policy.calibrated and not two_sided:
+        slow = _learn_slow_steps(measured.subset(voters), policy, strictness.rate, rounded.of_steps)
+    level = slow_steps.set_aside(measured, slow).level if slow else measured
+    fleet = level.sort_each()
+    begin = None if start is None else goodness(start.reference, start.direction)
     taught = _Class(
-        level.sort_each(),
-        voters,
-        None if start is None else goodness(start.reference, start.direction),
-        policy,
-        strictness,
-        slow,
-        owners,
-        witnesses < FEWEST and single_nodes,
-        fit_priors(earlier),
+        fleet, voters, begin, policy, strictness, slow is not None, owners, few, fit_priors(earlier)
     )
     learned = _choose(taught)
-    criterion = replace(
-        taught.begin_criterion(key, metric, nodes, learned), from_repeats=from_repeats
+    criterion = Criterion(
+        key=key,
+        unit=metric.unit,
+        direction=metric.direction,
+        reference=goodness(taught.reference(learned.healthy), metric.direction),  # its own inverse
+        units=voters.size,
+        healthy=len(learned.healthy.kept),
+        nodes=nodes,
+        repeatability=learned.healthy.repeatability,
+        refusal=learned.healthy.refusal,
+        from_repeats=from_repeats,
+        alpha=learned.alpha,
+        tail=learned.tail,
+        slow_steps=slow,
+        siblings_alpha=taught.siblings_alpha(learned.healthy),
     )
     if learned.calibration:
-        criterion = taught.add_limits(replace(criterion, earlier=len(earlier)), learned.calibration)
-        criterion = _add_doubt(criterion, taught, learned.calibration, rounded)
+        criterion = taught.add_limits(criterion, learned.calibration)
+        criterion = replace(criterion, earlier=len(earlier))
+        doubtful = [policy.alpha] if few else []
+        if single_nodes and learned.calibration.least is not None:
+            doubtful.append(min(policy.alpha, alpha_of(learned.calibration.least)))
+        if not few and rounded is not rounding.NONE:
+            fine = replace(strictness, least=LEAST_SPREAD, least_typical=LEAST_SPREAD)
+            doubtful.append(_choose(replace(taught, strictness=fine)).alpha)
+        strictest = max(doubtful, default=0.0)
+        if _has_loose_limit(criterion, strictest):
+            criterion = replace(criterion, doubt_alpha=strictest)
         criterion = _add_sensitivity(criterion, taught, learned.calibration, measured, level)
     return replace(criterion, refusal=_refusal(criterion, taught))
-
-
-def nodes_levels(units: ecdf.Bundle, owners: Ints | None) -> Samples:
-    """The typical value of each node, as a logarithm, the larger the worse."""
-    if np.all(units.lengths == units.lengths[0]):
-        losses = -np.log(np.median(units.values.reshape(len(units), -1), axis=1))
-    else:
-        losses = np.array([-math.log(float(np.median(unit))) for unit in units])
-    return losses if owners is None else siblings.medians_of_nodes(losses, owners)
-
-
-def _add_doubt(
-    criterion: Criterion, taught: _Class, calibration: Calibration, rounded: rounding.Rounding
-) -> Criterion:
-    """The criterion with the alpha below which it is unknown whether a unit within its limits is
-    bad, because nodes are few, may have heavy tails, or have coarse values."""
-    strictness, doubtful = taught.strictness, [0.0]
-    if taught.few:
-        doubtful.append(taught.policy.alpha)
-    elif rounded is not rounding.NONE:
-        fine = replace(strictness, least=LEAST_SPREAD, least_typical=LEAST_SPREAD)
-        doubtful.append(_choose(replace(taught, strictness=fine)).alpha)
-    if strictness.heavy is not None and calibration.least is not None:
-        doubtful.append(min(taught.policy.alpha, alpha_of(calibration.least)))
-    alpha = max(doubtful)
-    return (
-        replace(criterion, doubt_alpha=alpha) if _has_loose_limit(criterion, alpha) else criterion
-    )
 
 
 def _learn_slow_steps(
@@ -183,6 +171,8 @@ def _learn_slow_steps(
     """The slow steps of a fleet. If suspects are measured again, a healthy unit may be beyond the
     limit of either measurement as often as the root of the rate for both. Slow steps that cost
     little are no defect unless stricter limits are welcome."""
+    from anubis.core.judge import slow_steps
+
     both = rate * OF_SLOW_STEPS
     once = math.sqrt(both) if policy.confirm else both
     least = 0.0 if policy.own_alpha else OF_LOSS * (1 - policy.alpha)
@@ -226,6 +216,8 @@ def _add_sensitivity(
 ) -> Criterion:
     """The criterion with the losses that it shows and, if its limit is looser than alpha, with the
     repeats that alpha would take."""
+    from anubis.core.judge import slow_steps
+
     strictness, slow = taught.strictness, criterion.slow_steps
     healthy = sample_healthy(taught.fleet, calibration.usual)
     reference = goodness(criterion.reference, criterion.direction)
@@ -270,14 +262,10 @@ class _Class:
     begin: Samples | None
     policy: Policy
     strictness: Strictness
-    slow: SlowSteps | None  # if slow steps are counted, apart from the level of a run
+    counts_slow: bool  # steps, apart from the level of a run
     owners: Ints | None  # the node of each unit, if nodes have several
     few: bool  # too few nodes to show how much the next may differ
     priors: Priors  # the scatter in earlier campaigns
-
-    @property
-    def counts_slow(self) -> bool:
-        return self.slow is not None
 
     @property
     def stricter_is_welcome(self) -> bool:
@@ -333,6 +321,8 @@ class _Class:
 
     def siblings_alpha(self, healthy: Healthy) -> float | None:
         """The limit of a unit beside its siblings; None if they are not compared."""
+        from anubis.core.judge import ecdf
+
         if self.owners is None:
             return None
         losses = ecdf.typical_losses(self.fleet, self.reference(healthy))
@@ -343,27 +333,6 @@ class _Class:
             self.strictness.least_typical,
         )
         return None if limit is None else min(self.strictest, alpha_of(limit))
-
-    def begin_criterion(
-        self, key: CriterionKey, metric: MetricSpec, nodes: int, learned: _Learned
-    ) -> Criterion:
-        """The criterion with what learning kept, and with the limits that follow from it."""
-        healthy = learned.healthy
-        return Criterion(
-            key=key,
-            unit=metric.unit,
-            direction=metric.direction,
-            reference=goodness(self.reference(healthy), metric.direction),  # its own inverse
-            units=self.voters.size,
-            healthy=len(healthy.kept),
-            nodes=nodes,
-            repeatability=healthy.repeatability,
-            refusal=healthy.refusal,
-            alpha=learned.alpha,
-            tail=learned.tail,
-            slow_steps=self.slow,
-            siblings_alpha=self.siblings_alpha(healthy),
-        )
 
     def add_limits(self, criterion: Criterion, own: Calibration) -> Criterion:
         """The criterion with its own limits, none of which is stricter than the policy unless that
@@ -436,6 +405,8 @@ def settle(
     It begins with the samples like `start` if they are a majority, else with all. The sums of the
     first round are kept, and corrected for each sample that is later set aside or taken back.
     """
+    from anubis.core.judge import ecdf
+
     fleet = samples.subset(votes)
     kept = np.ones(len(fleet), dtype=np.bool_)
     if start is not None:
@@ -492,6 +463,8 @@ def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | Non
 
 def halve(measured: ecdf.Bundle) -> tuple[ecdf.Bundle, ecdf.Bundle] | None:
     """The earlier and the later half of each unit, sorted; None for single values."""
+    from anubis.core.judge import ecdf
+
     if measured.lengths.min() < 2:
         return None
     cuts = measured.lengths // 2
@@ -547,6 +520,8 @@ class Shortfalls:
         limit: Callable[[SlowSteps], float],
         first: Shortfalls | None = None,
     ) -> Samples:
+        from anubis.core.judge import slow_steps
+
         slow = criterion.slow_steps
         if slow is None:
             return self.level
@@ -564,6 +539,8 @@ def shortfalls(
 ) -> Shortfalls:
     """The shortfalls of units. With `owners`, the numbers of their nodes, siblings are compared
     too."""
+    from anubis.core.judge import slow_steps
+
     measured = as_measured(samples, criterion.direction, criterion.key)
     slow = criterion.slow_steps
     if slow is None:
@@ -577,6 +554,8 @@ def shortfalls(
 
 
 def _pace_of(criterion: Criterion, slow: SlowSteps) -> float:
+    from anubis.core.judge import slow_steps
+
     return slow_steps.pace_of(goodness(criterion.reference, criterion.direction), slow)
 
 
@@ -622,6 +601,8 @@ def doubtful(
 
 def worst_slow_samples(samples: Samples, criterion: Criterion) -> SlowSamples | None:
     """The slow steps of a unit, in its measured unit; None if it falls short more by its level."""
+    from anubis.core.judge import slow_steps
+
     short = shortfalls([samples], criterion)
     if criterion.slow_steps is None or short.shortfall(criterion)[0] <= short.level[0]:
         return None
@@ -654,6 +635,8 @@ def _level_shortfalls(
     reference: Samples | None = None,  # of the criterion, in goodness
 ) -> Samples:
     """The amount by which sorted units are worse, by the limit that they exceed most."""
+    from anubis.core.judge import ecdf
+
     if reference is None:
         reference = goodness(criterion.reference, criterion.direction)
     worse = criterion.direction != "either"
@@ -677,6 +660,8 @@ def as_measured(
     samples: Sequence[Samples] | Samples, direction: Direction, key: CriterionKey
 ) -> ecdf.Bundle:
     """All samples in goodness, in the order of measuring."""
+    from anubis.core.judge import ecdf
+
     if isinstance(samples, np.ndarray) or len({len(sample) for sample in samples}) == 1:
         bundle = ecdf.Bundle.from_samples(np.asarray(samples, dtype=np.float64))
     else:

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.judge.calibration import FEWEST
+from anubis.core.judge.calibration import FEWEST, SMALL
 from anubis.core.judge.criteria import (
     are_too_good,
     doubtful,
@@ -361,10 +361,11 @@ def _judge(
 
 def _doubt_of(alike: Units, criterion: Criterion) -> tuple[str, str]:
     """The reason why a loss beyond alpha may be no defect, and its code."""
-    if criterion.nodes >= FEWEST and find_rounding(alike.samples) is not NONE:
-        return "values are recorded in steps too coarse to say whether this is a defect", TOO_COARSE
-    few = f"{criterion.nodes} nodes are too few to say whether this is a defect"
-    return few, TOO_FEW_NODES
+    are_rounded = find_rounding(alike.samples) is not NONE
+    if criterion.nodes < (FEWEST if are_rounded else SMALL):
+        few = f"{criterion.nodes} nodes are too few to say whether this is a defect"
+        return few, TOO_FEW_NODES
+    return "values are recorded in steps too coarse to say whether this is a defect", TOO_COARSE
 
 
 def _normal_of_siblings(

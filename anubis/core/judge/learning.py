@@ -17,8 +17,7 @@ from anubis.core.judge.earlier_scatter import earlier_criteria
 from anubis.core.judge.equality import Versions
 from anubis.core.judge.group_verdicts import cast_votes
 from anubis.core.judge.node_kinds import find_kinds, is_of_no_kind, kinds_of, split_by_kind
-from anubis.core.judge.siblings import medians_of_nodes, number_nodes
-from anubis.core.judge.tails import Tails
+from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.two_levels import Learned, find_two_levels
 from anubis.core.judge.units import Units
 from anubis.core.records import (
@@ -27,7 +26,6 @@ from anubis.core.records import (
     CriterionKey,
     Policy,
     Provenance,
-    Samples,
     Workload,
     criteria_by_key,
     strip_distance,
@@ -61,7 +59,7 @@ def learn_criteria(
     kinds += find_kinds(measured, policy, {kind.sku for kind in kinds})
     kind_of = {kind.label: kind for kind in kinds}
     measured = list(split_by_kind(measured, kinds))
-    together, tails = _units_together(measured), _tails_of_programs(measured)
+    together = _units_together(measured)
     before, scattered = criteria_by_key(start), earlier_criteria(earlier)
     criterion_of = criteria_by_key(learned)
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
@@ -76,12 +74,7 @@ def learn_criteria(
         sku = alike.key.sku
         key = alike.key
         criterion = criterion_of.get(key) or _learn(
-            alike,
-            policy,
-            before.get(key),
-            together[sku, key.workload],
-            scattered.get(key, ()),
-            tails.get((sku, key.workload)),
+            alike, policy, before.get(key), together[sku, key.workload], scattered.get(key, ())
         )
         by_sku[sku].append(criterion)
         own.append((alike, criterion))
@@ -119,31 +112,12 @@ def _units_together(measured: Iterable[Units]) -> Mapping[tuple[str, Workload], 
     return together
 
 
-def _tails_of_programs(measured: Sequence[Units]) -> Mapping[tuple[str, Workload], Tails]:
-    """The tails of each program that measures single nodes, by all its metrics that the fleet
-    judges."""
-    metrics: defaultdict[tuple[str, Workload], list[Units]] = defaultdict(list)
-    for alike in measured:
-        if alike.metric.judged_by == "fleet" and max(map(len, alike.participants)) == 1:
-            metrics[alike.key.sku, alike.key.workload].append(alike)
-    return {program: Tails(map(_levels, of_program)) for program, of_program in metrics.items()}
-
-
-def _levels(alike: Units) -> Samples:
-    """The typical value of each node, as a logarithm, the larger the worse."""
-    levels: Samples = np.log(alike.medians)
-    levels = levels if alike.metric.direction == "lower" else -levels
-    owners = number_nodes(alike.participants)
-    return levels if owners is None else medians_of_nodes(levels, owners)
-
-
 def _learn(
     alike: Units,
     policy: Policy,
     start: Criterion | None,
     together: float,
     earlier: Sequence[Criterion],
-    tails: Tails | None,
 ) -> Criterion:
     alone = len(set(alike.participants)) == 1
     from_repeats = alone and len(alike) < policy.min_units
@@ -162,7 +136,6 @@ def _learn(
         start=start,
         together=together,
         earlier=earlier,
-        tails=tails,
     )
 
 
