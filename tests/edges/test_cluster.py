@@ -1,4 +1,4 @@
-"""The whole of Anubis on a real small cluster, five hosts below three switches and a spine: accept
+"""The whole of Anubis on a real small cluster, six hosts below three switches and a spine: accept
 and scan, with real traffic, real defects, crashes and cut links."""
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def whereabouts():
     }
 
 nodes = [node for node in ray.nodes() if "anubis_driver" not in node["Resources"]]
-some = [node for node in nodes if node["NodeManagerHostname"] in ("node1", "node2", "node5")]
+some = [node for node in nodes if node["NodeManagerHostname"] in ("node1", "node2", "node6")]
 workers = [whereabouts.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote()
            for node in some]
 print("answer", json.dumps({
@@ -173,7 +173,7 @@ def site(tmp_path: Path, bed: Bed) -> Site:
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
     """All tests here share it: a host with a Ray takes three seconds of processor to begin."""
-    with Bed(5, "--leaves", "3", "--link-rate", "200mbit", "--uplink-rate", "400mbit") as bed:
+    with Bed(6, "--leaves", "3", "--link-rate", "200mbit", "--uplink-rate", "400mbit") as bed:
         yield bed
 
 
@@ -208,13 +208,13 @@ def ask_ray(bed: Bed, program: str) -> Any:
 def test_ray_sees_every_host_by_its_name_and_none_of_the_driver(bed: Bed) -> None:
     seen = ask_ray(bed, SEEN_FROM_THE_DRIVER)
     prefix = bed.subnet.removesuffix("0/24")
-    assert seen["nodes"] == {f"node{index}": f"{prefix}{index}" for index in range(1, 6)}
+    assert seen["nodes"] == {f"node{index}": f"{prefix}{index}" for index in range(1, 7)}
     assert seen["cpus of the head"] == [0]
     for worker in seen["workers"]:
         assert worker["address of its name"] == seen["nodes"][worker["host"]]
         assert f"/testbed-{bed.name}/{worker['host']}\n" in worker["cgroup"]
         assert worker["writes .pyc"]
-    assert sorted(worker["host"] for worker in seen["workers"]) == ["node1", "node2", "node5"]
+    assert sorted(worker["host"] for worker in seen["workers"]) == ["node1", "node2", "node6"]
 
 
 def test_the_host_with_a_small_share_of_the_processor_is_found_and_no_other(site, bed):
@@ -364,14 +364,14 @@ def test_a_slow_uplink_is_named_and_no_host_is_blamed(scans):
 def test_a_host_that_dies_in_the_middle_is_unknown_and_its_partners_meet_others(scans):
     driver = scans.bed.start("driver", scans.command("--quick"))
     next(line for line in driver.stderr if line.startswith("phase"))  # it is at work
-    saboteur = threading.Timer(2, scans.bed.verb, ["kill", "node5"])
+    saboteur = threading.Timer(2, scans.bed.verb, ["kill", "node6"])
     saboteur.start()
     stdout, stderr = driver.communicate(timeout=600)
     saboteur.join()
     done = subprocess.CompletedProcess(driver.args, driver.returncode, stdout, stderr)
     found = Found(done)
-    assert found.summary["unknown"] == ["node5"], stderr
-    assert found.summary["healthy"] == [f"node{i}" for i in range(1, 5)]
+    assert found.summary["unknown"] == ["node6"], stderr
+    assert found.summary["healthy"] == [f"node{i}" for i in range(1, 6)]
     assert not found.defective
     assert found.code == 2
 
@@ -410,7 +410,7 @@ def test_a_host_that_is_cut_off_is_lost_within_30_s_and_the_others_complete(site
 
 def test_down_leaves_no_ray_and_none_of_its_processes(bed: Bed) -> None:
     networks = {network_of(bed, host) for host in ("driver", *bed.nodes)}
-    assert len(networks) == 6
+    assert len(networks) == 7
     assert len(traces(bed, networks)) > 10  # the question finds something while it is up
     bed.verb("down")
     assert traces(bed, networks) == []
