@@ -944,7 +944,8 @@ def check_counts(lives):
         out = [
             life for life in inside if life.must_be_out and life.out_code not in ("", *NO_DEFECT)
         ]
-        new = [life for life in inside if life.out_code in HELD]
+        lost = [life for life in lives.values() if life.is_lost and scope in scopes(life)]
+        new = [life for life in (*inside, *lost) if life.out_code in HELD]
         assert lives.count(scope) == ScopeCount(among=len(inside), out=len(out), new=len(new))
 
 
