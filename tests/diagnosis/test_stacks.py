@@ -210,6 +210,8 @@ def test_a_rank_whose_interpreter_does_not_answer_is_named_unless_most_do_not():
     (fact,) = reason(mute(1), hang.RULES).facts
     assert (fact.kind, fact.whom.rank, fact.code) == ("stopped", 1, "mute")
     assert not reason(mute(0, 1), hang.RULES).facts
+    late = [replace(state, is_late=True) for state in mute(1).processes]
+    assert not reason(replace(mute(1), processes=tuple(late)), hang.RULES).facts
 
 
 def looks(*, at: float, rests: Sequence[float], sleeps: int = 0, place: Sequence[str] = ()):
@@ -292,6 +294,26 @@ def test_a_rank_that_does_not_answer_hangs_a_job_once_all_others_have_rested():
     at_last = replace(mute[1], rests_s=MUTE_S)
     assert hung.observe(replace(last, processes=(mute[0], at_last))) == 0.0
     assert starting.observe(replace(last, processes=(resting.processes[0], at_last))) is None
+
+
+def test_a_rank_is_only_late_until_it_has_not_answered_for_long_or_in_any_look():
+    hangs = Standstill()
+
+    def look(at: float, *mute: int) -> tuple[int, ...]:
+        resting = looks(at=at, rests=[at] * 4)
+        states = (
+            replace(state, pulse=Pulse.MUTE if state.rank in mute else Pulse.ANSWERS)
+            for state in resting.processes
+        )
+        hangs.observe(replace(resting, processes=tuple(states)))
+        return hangs.late
+
+    assert look(0.0, 1) == ()  # it is all that is known
+    assert look(4.0, 1, 2) == (2,)
+    assert look(8.0, 2) == (2,)
+    assert look(12.0, 3) == (3,)
+    assert look(12.0 + MUTE_S, 3) == ()
+    assert look(40.0) == ()
 
 
 @pytest.fixture

@@ -160,6 +160,7 @@ class ProcessState:
     is_deaf: bool = (
         False  # of a mute one: not even its recorder answers, which needs no interpreter
     )
+    is_late: bool = False  # of a mute one: it answered not long ago
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,8 +188,9 @@ def _processes(hearing: Hearing) -> Iterable[JobFact]:
         if process.pulse is Pulse.ANSWERS or process.rank in followers:
             continue
         is_mute = process.pulse is Pulse.MUTE
-        if is_mute and (not evidence.stall or 2 * mute >= max(len(evidence.processes), 2)):
-            continue  # while the job moves, a rank may only be slow to answer
+        are_many = 2 * mute >= max(len(evidence.processes), 2)
+        if is_mute and (not evidence.stall or are_many or process.is_late):
+            continue  # a rank may only be slow to answer
         state = DEAF if process.is_deaf else STATES[process.pulse]
         kernel = kernel_words(evidence, process.rank) if is_mute else ""
         yield JobFact(

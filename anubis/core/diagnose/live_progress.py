@@ -211,6 +211,7 @@ class Standstill:
     _recorded_pause_s: float = 0.0  # in the records from before the first look
     _out: frozenset[int] = frozenset()  # ranks that did not answer the last look
     _mute_since: dict[int, float] = field(default_factory=dict)
+    _begun_at: float | None = None  # the first look
     _turns: TurnCounter = field(default_factory=TurnCounter)
     _rest_s: float = 0.0
     limit_s: float = REST_S  # without a move, that count as a standstill
@@ -290,6 +291,15 @@ class Standstill:
         return tuple(counts[rank] for rank in sorted(counts))
 
     @property
+    def late(self) -> tuple[int, ...]:
+        """Ranks that did not answer the last look, and answered one before it not long ago: their
+        machine may be busy."""
+        begun = self._looked_at if self._begun_at is None else self._begun_at
+        long_s = min(MUTE_S, self._looked_at - begun)
+        since = self._mute_since.items()
+        return tuple(sorted(rank for rank, at in since if self._looked_at - at < long_s))
+
+    @property
     def fresh_s(self) -> float:
         """Time after its last move for which a job still counts as moving: its longest pause so
         far, or two looks."""
@@ -303,7 +313,8 @@ class Standstill:
         self._turns.observe(evidence)
         self._note_bytes(evidence)
         self._note_paths(evidence)
-        self._rest_s = rest_of(evidence.processes) or self._mute_s(evidence)
+        mute_s = self._mute_s(evidence)
+        self._rest_s = rest_of(evidence.processes) or mute_s
         if (same_s := self._turns.same_s(evidence.at)) >= LONGEST_STILL_S:
             self._rest_s = self._rest_s or same_s
         if self._unstored_s(evidence.at) < REST_S or self.alone:
@@ -357,6 +368,7 @@ class Standstill:
         """Seconds for which a rank has not answered while all others rested; 0: too few. Programs
         that only start keep their interpreter to themselves for a while, too."""
         mute = {state.rank for state in evidence.processes if state.pulse is Pulse.MUTE}
+        self._begun_at = evidence.at if self._begun_at is None else self._begun_at
         self._mute_since = {rank: self._mute_since.get(rank, evidence.at) for rank in mute}
         rests = [s.rests_s or 0.0 for s in evidence.processes if s.rank not in mute]
         since = min(self._mute_since.values(), default=evidence.at)

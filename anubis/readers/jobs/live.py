@@ -184,6 +184,7 @@ class LiveLook:
     moved_bytes: Mapping[int, int] = field(default_factory=dict)  # of ranks, read and written
     storing: tuple[int, ...] = ()  # ranks that read or write much: others may wait for them
     alone: tuple[int, ...] = ()  # ranks that work at many places: likewise
+    late: tuple[int, ...] = ()  # ranks that do not answer, and did so not long ago
     quiet_s: float = 0.0  # for so long nothing has moved
     limit_s: float = STILL_S  # for so long it may pause
     rest_s: float = 0.0  # for so long its programs have rested, if that shows that it hangs
@@ -258,6 +259,7 @@ def watch_ranks(
                 rest_s=standstill.rest_s,
                 storing=standstill.storing,
                 alone=standstill.alone,
+                late=standstill.late,
                 times_seen=dict(standstill.times_seen),
                 times_at_work=dict(standstill.times_at_work),
                 hangs=hangs,
@@ -509,6 +511,7 @@ def _states(look: LiveLook) -> Iterator[ProcessState]:
             moved_bytes=look.moved_bytes.get(rank),
             blocked_in=answer.blocked_in,
             is_deaf=answer.pulse is Pulse.MUTE and not answer.trace,
+            is_late=rank in look.late,
         )
 
 
