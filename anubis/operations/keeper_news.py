@@ -1,6 +1,6 @@
-"""What a keeper has not heard yet: the verdicts of campaigns with what they prove, and what came
-with time. From this follow the objections that it would have after a turn now, by which everything
-else decides, so that no two answers about a node differ."""
+"""News since a keeper's last turn: the verdicts of campaigns with what they prove, and what came
+with time. They give the objections that the keeper would have after a turn now. Everything else
+decides by these, so that no two answers about a node differ."""
 
 from __future__ import annotations
 

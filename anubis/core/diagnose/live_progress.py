@@ -211,7 +211,7 @@ class Standstill:
     _recorded_pause_s: float = 0.0  # in the records from before the first look
     _out: frozenset[int] = frozenset()  # ranks that did not answer the last look
     _mute_since: dict[int, float] = field(default_factory=dict)
-    _begun_at: float | None = None  # the first look
+    _begun_at: float = 0.0  # the first look
     _turns: TurnCounter = field(default_factory=TurnCounter)
     _rest_s: float = 0.0
     limit_s: float = REST_S  # without a move, that count as a standstill
@@ -292,10 +292,9 @@ class Standstill:
 
     @property
     def late(self) -> tuple[int, ...]:
-        """Ranks that did not answer the last look, and answered one before it not long ago: their
-        machine may be busy."""
-        begun = self._looked_at if self._begun_at is None else self._begun_at
-        long_s = min(MUTE_S, self._looked_at - begun)
+        """Ranks that did not answer the last look, but answered an earlier one less than MUTE_S
+        ago: their machine may be busy."""
+        long_s = min(MUTE_S, self._looked_at - self._begun_at)
         since = self._mute_since.items()
         return tuple(sorted(rank for rank, at in since if self._looked_at - at < long_s))
 
@@ -339,6 +338,8 @@ class Standstill:
         else:
             moved_at = self._moved_at
         is_first = self._moved_at is None
+        if is_first:
+            self._begun_at = evidence.at
         self._counts = {**self._counts, **counts}
         self._moved_at, self._looked_at = moved_at, evidence.at
         if is_first or moves:
@@ -368,7 +369,6 @@ class Standstill:
         """Seconds for which a rank has not answered while all others rested; 0: too few. Programs
         that only start keep their interpreter to themselves for a while, too."""
         mute = {state.rank for state in evidence.processes if state.pulse is Pulse.MUTE}
-        self._begun_at = evidence.at if self._begun_at is None else self._begun_at
         self._mute_since = {rank: self._mute_since.get(rank, evidence.at) for rank in mute}
         rests = [s.rests_s or 0.0 for s in evidence.processes if s.rank not in mute]
         since = min(self._mute_since.values(), default=evidence.at)

@@ -65,7 +65,7 @@ USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit
 # More times as good as normal is not believed. Hosts that shared two cores when they taught the
 # criteria may have them alone later.
 BELIEVED = 20.0
-PARTS = ("gpus", "nvlinks", "xgmi_links", "cpus")  # more of them than on any are another kind
+KIND_COUNTS = ("gpus", "nvlinks", "xgmi_links", "cpus")  # more of them than on any are another kind
 
 
 @dataclass(frozen=True)
@@ -585,7 +585,7 @@ def are_too_good(samples: Sequence[Samples] | Samples, criterion: Criterion) -> 
     measured = as_measured(samples, criterion.direction, criterion.key)
     means = measured.lengths / np.add.reduceat(1.0 / measured.values, measured.starts[:-1])
     normal = np.median(goodness(criterion.reference, criterion.direction))
-    is_count = criterion.unit == "1" and criterion.key.metric in PARTS
+    is_count = criterion.unit == "1" and criterion.key.metric in KIND_COUNTS
     flags: Flags = means > (criterion.reference.max() + 0.5 if is_count else BELIEVED * normal)
     return flags
 

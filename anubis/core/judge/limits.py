@@ -51,8 +51,8 @@ def positions_outside(alike: Units, limit: Limit) -> Ints:
 
 
 def find_excess(benchmark: str, series: Series, unit: str, limit: Limit) -> Finding:
-    """The finding for the operator: the value, the limit, and its source; a state and wrong answers
-    have no value."""
+    """The finding for the operator: the value, the limit, and its source. A state has no value, and
+    wrong answers are counted."""
     value = float(series.samples[np.argmax(limit.excess(series.samples))])
     words = metric_words(benchmark, series.metric)
     place = place_clause(series.device)

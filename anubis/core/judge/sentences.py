@@ -92,7 +92,7 @@ WORDS: Mapping[str, str] = {
     "* gpu_errors_per_min": "errors of a busy GPU per minute",
     "* gpu_held_back": "share of looks at a busy GPU that slowed itself down",
 }
-STATES: Mapping[str, str] = {  # of a device on a node: what is so if the limit is broken
+STATES: Mapping[str, str] = {  # of a device, in words, if the limit is broken
     "ecc_enabled": "ECC is off",
     "sram_threshold_exceeded": "too many SRAM errors",
     "row_remap_pending": "a row of GPU memory waits for a reset",
@@ -221,7 +221,7 @@ def _find_other_count(short: Shortfall) -> Finding:
 
 
 def find_wrong_answers(benchmark: str, metric: str, device: str, agreement: float) -> Finding:
-    """The finding about answers that are known, and come out otherwise: how many."""
+    """The finding about wrong answers of a program that knows the right ones: how many."""
     qualifier = metric.partition(":")[2]
     singular, plural = WRONG.get(benchmark) or WRONG.get(qualifier) or WRONG_ANSWERS
     number = round(1 / agreement - 1)

@@ -240,9 +240,9 @@ def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
     match command:
         case Cordon(node=node, code=code):
             life = lives[node]
-            is_held = code == SUSPECTED and life.owes(Debt.SUSPICION)
-            is_held = is_held or (code == LOST and life.is_lost)
-            return life.is_out_as(code) or not (life.is_kept_out or is_held)
+            is_suspect = code == SUSPECTED and life.owes(Debt.SUSPICION)
+            is_lost = code == LOST and life.is_lost
+            return life.is_out_as(code) or not (life.is_kept_out or is_suspect or is_lost)
         case Release(node=node):
             return not lives[node].cordon
         case Requeue(node=node, job=job):
