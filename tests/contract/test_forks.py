@@ -254,7 +254,7 @@ def test_a_process_that_stays_is_no_stranger_on_its_gpu(lent, monkeypatch, is_nu
     pid = int(word)
     seen_as = pid + is_numbered_otherwise  # as the host numbers the processes of a container
     monkeypatch.setattr(guardian, "gpu_processes", lambda: [] if is_gone(pid) else [seen_as])
-    assert guardian.occupied_by(lent.order("", **OF_GPU), patience_s=0.4) == ""
+    assert guardian.occupied_by(lent.order("", **OF_GPU), patience_s=LIMIT_S / 2) == ""
     assert is_gone(pid) is is_numbered_otherwise
 
 

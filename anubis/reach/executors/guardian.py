@@ -516,12 +516,13 @@ def occupied_by(order: Mapping[str, Any], patience_s: float = 5.0) -> str:
     those that stay for this order, or no tool says.
 
     A process that has just ended may be listed a moment longer. In a container the tools may have
-    other numbers for those that stay: they leave before anything is refused.
+    other numbers for those that stay: they leave early, long before anything is refused.
     """
-    until = time.monotonic() + patience_s
+    began = time.monotonic()
+    until = began + patience_s
     staying = set(forked_for(order, "idle"))
     while pids := [pid for pid in gpu_processes() if pid not in staying]:
-        if staying and time.monotonic() > until:
+        if staying and time.monotonic() > began + patience_s / 10:
             forked_for(order, "leave")
             until, staying = time.monotonic() + patience_s, set()
         if time.monotonic() > until:
