@@ -15,7 +15,7 @@ for module in (
     *("anubis.cli.campaign_answer", "anubis.cli.terminal", "anubis.operations.gate"),
     *("anubis.core.judge.judgement", "anubis.core.judge.learning", "anubis.report.campaign_page"),
     *("anubis.reach.executors.simulated", "anubis.store.history"),
-    *("alembic.command", "alembic.context", "scipy.special", "sqlalchemy.dialects.sqlite", "yaml"),
+    *("scipy.special", "sqlalchemy.dialects.sqlite", "yaml"),
 ):
     import_module(module)
 command()

@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from anubis.core.errors import StoreError, UsageError
 from anubis.store.checksums import Damage
 from anubis.store.database_errors import explain
+from anubis.store.row_mapping import metadata
 from anubis.text.packages import require_package
 
 PRAGMAS = (
@@ -164,7 +165,10 @@ class Database:
             # Two may open a new database at once: the second finds the work done.
             if self.dialect == "postgresql":
                 connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({UPGRADE_LOCK})"))
-            if self._revision(connection) != HEAD:
+            revision = self._revision(connection)
+            if revision is None:
+                _create_tables(connection)
+            elif revision != HEAD:
                 _upgrade(connection)
 
     def _revision(self, connection: sa.Connection) -> str | None:
@@ -251,6 +255,16 @@ def add_new(
     insert = dialect.insert(table).on_conflict_do_nothing(index_elements=keys).returning(*keys)
     ordered = sorted(rows, key=itemgetter(*(key.name for key in keys)))
     return list(connection.execute(insert, ordered)) if rows else []
+
+
+def _create_tables(connection: sa.Connection) -> None:
+    """Create all tables as the records of today need them; migrations are for older histories."""
+    metadata.create_all(connection, checkfirst=False)
+    revision = sa.Table(
+        "alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True)
+    )
+    revision.create(connection)
+    connection.execute(revision.insert().values(version_num=HEAD))
 
 
 def _upgrade(connection: sa.Connection) -> None:

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import sqlalchemy as sa
 
 from anubis.cli.main import run
 from anubis.config import catalog
 from anubis.config.catalog import describe_all
 from anubis.core.records import BenchmarkSpec
-from anubis.store import database
 from anubis.text import places
 from tests.edges import postgresql
 from tests.edges.desk import PROGRAMS, Desk, Done
@@ -103,40 +101,6 @@ def told() -> Describe:
         return [fresh[file] if file in fresh else known[keys[file]] for file in files]
 
     return told
-
-
-Upgrade = Callable[[sa.Connection], None]
-
-
-@pytest.fixture(scope="session")
-def tables() -> Upgrade:
-    """Tables as upgrades make them, with the same statements for each empty file: the first is
-    upgraded, and the others have what came of it in a tenth of the time."""
-    upgrade = database._upgrade
-    statements: list[str] = []
-
-    def tables(connection: sa.Connection) -> None:
-        if connection.dialect.name != "sqlite" or sa.inspect(connection).get_table_names():
-            upgrade(connection)
-        elif statements:
-            for statement in statements:
-                connection.exec_driver_sql(statement)
-            connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{database.HEAD}')")
-        else:
-            upgrade(connection)
-            made = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL"
-            statements.extend(connection.exec_driver_sql(made).scalars())
-
-    return tables
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_tables(request: pytest.FixtureRequest, tables: Upgrade) -> Iterator[None]:
-    """Make the tables of what is opened in this process by `tables`; tests of the store upgrade."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not request.path.name.startswith("test_store"):
-            patch.setattr(database, "_upgrade", tables)
-        yield
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ class Clock(Caller):
 
 
 @pytest.fixture
-def part(tmp_path, tables):
+def part(tmp_path):
     url = str(tmp_path / "history.sqlite")
     with History.open(url) as history:
         part = history.cluster("mine")

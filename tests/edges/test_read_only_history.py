@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from anubis.core.errors import StoreError
-from anubis.store import database
 from anubis.store.history import History
 
 pytestmark = pytest.mark.long
@@ -115,12 +114,11 @@ def test_rows_not_yet_in_the_file_are_reported_and_not_left_out(shelf, tmp_path)
         History.open(str(shelf.folder / "history.db"))
 
 
-def test_an_older_history_that_cannot_be_written_is_refused_with_the_way_out(shelf, monkeypatch):
-    monkeypatch.setattr(database, "REVISIONS", ("0013", database.HEAD))  # once there are two
+def test_an_older_history_that_cannot_be_written_is_refused_with_the_way_out(shelf):
     file = shelf.folder / "history.db"
     History.open(str(file)).close()
     with closing(sqlite3.connect(file)) as raw, raw:
-        raw.execute("UPDATE alembic_version SET version_num = '0013'")
+        raw.execute("UPDATE alembic_version SET version_num = '0035'")
     shelf.seal()
     with pytest.raises(StoreError, match=r"an older Anubis wrote it, .* copy it to a folder"):
         History.open(str(file))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import signal
+import sqlite3
 import string
 import subprocess
 import sys
@@ -80,6 +80,8 @@ from tests.edges.stamps import stamp
 from tests.forked import ForkServer, Started
 from tests.patience import LIMIT_S, eventually
 
+RELEASES = Path(__file__).parents[1] / "releases"
+
 pytestmark = pytest.mark.long
 
 # --- the databases -------------------------------------------------------------------------
@@ -96,34 +98,20 @@ def new_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str
 
 
 @pytest.fixture(scope="module")
-def upgraded_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A history that was empty before the upgrades, which take longer than most tests."""
-    file = tmp_path_factory.mktemp("upgraded") / "history.db"
-    History.open(f"sqlite:///{file}").close()
-    return file
-
-
-@pytest.fixture(scope="module")
-def upgraded_database(server: Server) -> str:
-    """Its name, on that server."""
+def database_with_tables(server: Server) -> str:
+    """Its name, on that server, which copies it sooner than it makes tables."""
     url = server.new_database()
     History.open(url).close()
     return str(sa.make_url(url).database)
 
 
-def copied_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
-    if kind == "postgresql":
-        server: Server = request.getfixturevalue("server")
-        return server.new_database(like=request.getfixturevalue("upgraded_database"))
-    upgraded: Path = request.getfixturevalue("upgraded_file")
-    return f"sqlite:///{shutil.copy(upgraded, folder / f'history_{next(numbers)}.db')}"
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """URL of an empty database, or of an upgraded one if the test asks for the history in it."""
-    new = copied_database if "history" in request.fixturenames else new_database
-    return new(request.param, request, tmp_path)
+    """URL of an empty database, or of one with tables if the test asks for the history in it."""
+    if request.param == "postgresql" and "history" in request.fixturenames:
+        server: Server = request.getfixturevalue("server")
+        return server.new_database(like=request.getfixturevalue("database_with_tables"))
+    return new_database(request.param, request, tmp_path)
 
 
 @pytest.fixture
@@ -1301,14 +1289,16 @@ def test_two_drivers_of_two_campaigns_write_at_the_same_time(
 # --- the schema ----------------------------------------------------------------------------
 
 
-def test_the_migrations_lead_to_the_tables_that_the_code_uses(history: History, url: str) -> None:
-    with engine_for(url).connect() as connection:
-        ours = {"sqlite": True, "postgresql": False}[connection.dialect.name]
-        options = {
-            "compare_type": True,
-            "include_object": lambda _, name, *__: ours or name != "executions_how_long",
-        }
-        context = MigrationContext.configure(connection, opts=options)
+@pytest.mark.parametrize("release", sorted(RELEASES.iterdir()), ids=lambda files: files.name)
+def test_the_migrations_lead_from_each_release_to_the_tables_of_today(
+    release: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "history.db"
+    with closing(sqlite3.connect(file)) as raw:
+        raw.executescript((release / "history.sql").read_text())
+    History.open(str(file)).close()
+    with engine_for(f"sqlite:///{file}").connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, row_mapping.metadata) == []
         assert context.get_current_revision() == HEAD
 

@@ -32,6 +32,7 @@ from anubis.core.records import (
     Step,
     Workload,
 )
+from anubis.store import row_mapping
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.database import Database
 from anubis.store.history import History
@@ -192,14 +193,15 @@ def test_a_commit_survives_the_loss_of_power(tmp_path: Path) -> None:
     database.close()
 
 
-def test_an_upgrade_that_is_interrupted_leaves_the_database_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_history_whose_beginning_is_interrupted_stays_empty(tmp_path: Path) -> None:
     file = tmp_path / "history.db"
-    with monkeypatch.context() as patch:
-        patch.setattr("alembic.op.create_index", interrupted)
+    when = (row_mapping.metadata.tables["verdicts"], "after_create", interrupted)
+    sa.event.listen(*when)
+    try:
         with pytest.raises(KeyboardInterrupt):
             History.open(str(file))
+    finally:
+        sa.event.remove(*when)
     with closing(sqlite3.connect(file)) as raw:
         assert raw.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
     History.open(str(file)).close()
