@@ -46,29 +46,35 @@ def objections_in(
     lives = part.keeping.lives() if nodes is None else part.keeping.lives_of(nodes)
     last = part.keeping.last_turn()
     news = part.keeping.news_of_nodes()
+    kept = part.keeping.kept_by(or_none=True)
+    policy = kept.policy if kept else configs.keeping(DEFAULT)
     if last is None:  # a person may have retired nodes, and nothing is owed to a keeper
-        keeper = Keeper(KeepingPolicy())
+        keeper = Keeper(policy)
         orders = (r for r in news.event_records if isinstance(r.event, OperatorSaid))
         keeper.hear(*orders)
         gone = [life for life in keeper.lives.values() if life.retired]
-        return objections([life for life in gone if nodes is None or life.node in nodes])
+        chosen = [life for life in gone if nodes is None or life.node in nodes]
+        return objections(chosen, policy.suite)
     named = {node for record in news.event_records for node in record.event.nodes}
-    denied = {life.node for life in lives if objections([life]).objection_to(life.node) is not None}
+    before = objections(lives, policy.suite)
+    denied = before.out.keys() | before.unproven.keys()
     if denied and news.conclusions:
         unheard = {conclusion.campaign for conclusion in news.conclusions}
         named |= {v.node for v in part.experience.validations() if v.campaign in unheard} & denied
     if nodes is not None:
         named &= {*nodes}
     if not named:
-        return objections(lives)
-    before = [life for life in lives if life.node in named]
-    after = _hear(part, time, last, before, named, news, benchmarks)
-    return objections([*(life for life in lives if life.node not in named), *after])
+        return before
+    touched = [life for life in lives if life.node in named]
+    after = _hear(part, time, policy, last, touched, named, news, benchmarks)
+    same = [life for life in lives if life.node not in named]
+    return objections([*same, *after], policy.suite)
 
 
 def _hear(
     part: ClusterHistory,
     time: Time,
+    policy: KeepingPolicy,
     last: LastTurn,
     lives: Sequence[Life],
     named: Collection[str],
@@ -76,8 +82,6 @@ def _hear(
     benchmarks: Sequence[Path],
 ) -> list[Life]:
     """Lives of the named nodes after the news."""
-    kept = part.keeping.kept_by(or_none=True)
-    policy = kept.policy if kept else configs.keeping(DEFAULT)
     keeper = Keeper(
         policy,
         lives,

@@ -542,16 +542,22 @@ class Selector:
         if past.doubt:
             yield f"no pass counts: {past.doubt}"
         elif unproven:
-            yield (
-                f"a defect is presumed on {_some(unproven)}: no benchmark was passed there since"
-                " the last incident, repair, defect or upgrade, or ever"
-            )
+            yield f"a defect is presumed on {_some(unproven)}: {self._unproven_reason(unproven)}"
         early = [node for node in nodes if node in past.standing.early]
         if early:
             yield (
                 f"passes of {_some(early)} do not count, because they are dated in the future: a"
                 " clock was wrong"
             )
+
+    def _unproven_reason(self, nodes: Sequence[str]) -> str:
+        reasons = dict.fromkeys(self.past.standing.unproven_reason(node) for node in nodes)
+        if len(reasons) == 1 and (reason := next(iter(reasons))):
+            return reason
+        return (
+            "no benchmark was passed there since the last incident, repair, defect or upgrade, or"
+            " ever"
+        )
 
     def _ages_s(self, nodes: Sequence[str], benchmarks: Sequence[str], at: float) -> Times:
         passed = [self.past.standing.counted.get(node, {}) for node in nodes]

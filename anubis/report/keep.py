@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from anubis.core.amounts import DAY_S, HOUR_S
-from anubis.core.history.events import Debt
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import (
     OPEN,
@@ -31,6 +30,7 @@ from anubis.core.keep.commands import (
     subjects,
 )
 from anubis.core.keep.life import Life, Proof, State
+from anubis.core.keep.objections import name_debts
 from anubis.core.keep.periodic_tasks import PeriodicTaskEnd, PeriodicTaskRecord, PeriodicTaskState
 from anubis.core.keep.suspicions import nodes_suspected
 from anubis.core.text import escape_line
@@ -50,21 +50,6 @@ PROOFS = {
     Proof.LIGHT: "a light check after a job",
     Proof.CHECK: "all of the light check, as a job failed there",
 }
-
-TO_BE_TESTED = {  # why, about what
-    Debt.NEW: "new here",
-    Debt.UPGRADE: "upgraded",
-    Debt.DOUBT: "none of its passes counts",
-    Debt.INCIDENT: "incident {}",
-    Debt.ANSWER: "its last test gave no answer",
-    Debt.SUSPICION: "suspicion {}",
-    Debt.REPAIR: "repaired",
-    Debt.RESERVE: "chosen as a spare",
-    Debt.WORK: "a job ended there",
-    Debt.FAILURE: "a job failed there",
-    Debt.UNEXPLAINED: "with the other nodes of job {}",
-}
-
 
 NO_NODE = (
     "none is known, so none is kept (state the orchestrator in the cluster's file, or report nodes:"
@@ -119,9 +104,8 @@ def state_reason(life: Life) -> str:
         return life.out_reason[1]
     if life.is_cordoned_by_others:
         return f"kept from jobs by a person: {life.cordon}"
-    owed = [TO_BE_TESTED[owed.debt].format(owed.about or "unknown") for owed in life.owed]
-    if owed:
-        return f"to be tested: {', '.join(dict.fromkeys(owed))}"
+    if life.owed:
+        return f"to be tested: {name_debts(life.owed)}"
     return f"kept for others: {life.kept_for}" if life.kept_for else ""
 
 

@@ -1574,6 +1574,8 @@ def test_a_scan_proves_no_node_and_no_test_brings_back_a_retired_one(site):
     with History.open(site.history) as history:
         part = history.only()
         held = objections_in(part, time_in(part, site.caller), None, (site.desk.programs,))
-    assert held.unproven == {"n1"}
+    assert held.unproven == {
+        "n1": f"its keeper has yet to test it by suite {site.suite}: incident gpu"
+    }
     assert held.out.keys() == {"n3", site.bad}
     assert held.out["n3"] == "it is retired"

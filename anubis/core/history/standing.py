@@ -88,8 +88,8 @@ class Standing:
     early: frozenset[str]  # nodes with a pass that is dated in the future
     happened: Mapping[str, float] = field(default_factory=dict, compare=False)  # by node: time of
     # its last incident, repair or event that presumed a defect; now, if it is under way
-    presumed: Mapping[str, str] = field(default_factory=dict, compare=False)  # by node: if that
-    # was an event, its sentence
+    presumed: Mapping[str, str] = field(default_factory=dict, compare=False)  # node on which a
+    # defect is presumed → why
     doubted: Mapping[str, str] = field(default_factory=dict)  # node whose passes do not count
     # because their age is unknown → why
 
@@ -118,9 +118,9 @@ class Standing:
             return self
         return replace(self, passed={}, counted={}, doubted=dict.fromkeys(self.passed, why))
 
-    def apply_objections(self, out: Mapping[str, str], unproven: Collection[str]) -> Standing:
-        """Standing with the objections of a keeper: nodes that must be out, with reasons, and nodes
-        with something to prove. None of their passes counts."""
+    def apply_objections(self, out: Mapping[str, str], unproven: Mapping[str, str]) -> Standing:
+        """Standing with the objections of a keeper: nodes that must be out, and nodes with
+        something to prove, with reasons. None of their passes counts."""
         denied = {*out, *unproven}
         if not denied:
             return self
@@ -130,6 +130,7 @@ class Standing:
             passed={node: at for node, at in self.passed.items() if node not in denied},
             counted={node: at for node, at in self.counted.items() if node not in denied},
             doubted={node: why for node, why in self.doubted.items() if node not in denied},
+            presumed={**self.presumed, **unproven},
         )
 
     def judgement(self, node: str) -> Judgement:
@@ -153,9 +154,9 @@ class Standing:
     def unproven_reason(self, node: str) -> str:
         """Sentence on what it has to disprove; empty if it is proven, out of service, or has only
         never been proven."""
-        if self.judgement(node) is not Judgement.UNKNOWN or node not in self.presumed:
+        if self.judgement(node) is not Judgement.UNKNOWN:
             return ""
-        return f"{self.presumed[node]}, and no test has cleared it since"
+        return self.presumed.get(node, "")
 
     def unknown_reason(self, node: str) -> str:
         """Sentence on what it owes, or on why its passes do not count; empty: it passed nothing."""
@@ -209,7 +210,8 @@ def standing(
     happened, presumed = outs.last_change(), dict[str, str]()
     for at, node, sentence in _presumptions(event_records, now):
         if at >= happened.get(node, at):
-            happened[node], presumed[node] = at, sentence
+            happened[node] = at
+            presumed[node] = f"{sentence}, and no test has cleared it since"
     cleared = dict(happened)
     for at, kind, result in results:
         if kind == _Kind.FAILED:
