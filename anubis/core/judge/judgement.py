@@ -23,6 +23,7 @@ from anubis.core.judge.criteria import (
     similarities,
     to_similarity,
 )
+from anubis.core.judge.device_places import split_by_place
 from anubis.core.judge.ecdf import goodness
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
@@ -211,7 +212,8 @@ def _judge_each_key(
         limits_by_metric(limits),
         kinds_of(criteria),
     )
-    for alike in assign_by_likeness(split_by_kind(measured, kinds), kinds, criterion_of):
+    parted = split_by_place(split_by_kind(measured, kinds), criteria)
+    for alike in assign_by_likeness(parted, kinds, criterion_of):
         limit = limit_of(alike.key.workload.benchmark, alike.key.metric, bounds)
         if limit:
             alike, defective = _apply_limit(alike, limit)

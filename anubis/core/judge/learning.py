@@ -13,6 +13,7 @@ import numpy as np
 
 from anubis.core.arrays import Ints
 from anubis.core.judge.criteria import learn
+from anubis.core.judge.device_places import split_by_place
 from anubis.core.judge.earlier_scatter import earlier_criteria
 from anubis.core.judge.equality import Versions
 from anubis.core.judge.group_verdicts import cast_votes
@@ -58,7 +59,7 @@ def learn_criteria(
     kinds = kinds_of(learned)
     kinds += find_kinds(measured, policy, {kind.sku for kind in kinds})
     kind_of = {kind.label: kind for kind in kinds}
-    measured = list(split_by_kind(measured, kinds))
+    measured = split_by_place(split_by_kind(measured, kinds), learned, policy)
     together = _units_together(measured)
     before, scattered = criteria_by_key(start), earlier_criteria(earlier)
     criterion_of = criteria_by_key(learned)

@@ -82,13 +82,14 @@ def _learned_places(criteria: Iterable[CriteriaSet]) -> dict[OfSku, dict[MetricO
         for criterion in of_kind.criteria:
             workload = criterion.key.workload
             taught[workload] = max(taught[workload], criterion.nodes)
-        places: defaultdict[Workload, dict[MetricOn, int]] = defaultdict(dict)
+        places: defaultdict[Workload, Counter[MetricOn]] = defaultdict(Counter)
         for criterion in of_kind.criteria:
             key = criterion.key
             if key.sku == of_kind.sku:
                 devices = 1 if criterion.from_repeats else criterion.units / criterion.nodes
                 usual = 2 * criterion.nodes > taught[key.workload]
-                places[key.workload][key.metric, key.device_kind] = round(devices) if usual else 0
+                kind = kind_of_device(key.device_kind)  # of all its places
+                places[key.workload][key.metric, kind] += round(devices) if usual else 0
         for workload, own in places.items():
             of_sku = workload, of_kind.nodes_sku
             before = learned.get(of_sku, own)
