@@ -221,21 +221,47 @@ def test_a_rank_that_launches_late_repeatedly_computes_slowly(
     assert [fact.whom.rank for fact in facts] == ranks
 
 
-def test_a_late_rank_among_starving_ones_is_named_as_no_culprit_and_the_job_is_not_called_well():
-    """As seen of FSDP at a load of 12: 1.7 times the work of its peers, and all want processors."""
-    states = tuple(ProcessState(rank=rank, pulse=Pulse.ANSWERS, waits=0.5) for rank in range(4))
+@pytest.mark.parametrize(
+    ("own_s", "waited", "ran", "is_named"),
+    [
+        pytest.param(1.7, None, None, False, id="as seen of FSDP at a load of 12"),
+        pytest.param(2.9, (0.11, 0.36), None, True, id="FSDP at 10: 1.2 s of it in a queue"),
+        pytest.param(2.9, (0.4, 0.75), None, False, id="all that it works more it may have waited"),
+        pytest.param(2.9, (0.4, 0.75), (0.02, 0.08), True, id="and it takes four times the time"),
+        pytest.param(2.9, (0.4, 0.75), (0.02, 0.03), False, id="its processor time hardly differs"),
+    ],
+)
+def test_a_late_rank_among_starving_ones_is_named_only_if_its_work_takes_longer(
+    own_s: float,
+    waited: tuple[float, float] | None,
+    ran: tuple[float, float] | None,
+    is_named: bool,
+):
+    """All want processors. A job whose ranks wait for one of them is not called well."""
+    states = tuple(
+        ProcessState(
+            rank=rank,
+            pulse=Pulse.ANSWERS,
+            waits=0.5,
+            work_waits=waited[rank == 2] if waited else None,
+            work_ran=ran[rank == 2] if ran else None,
+        )
+        for rank in range(4)
+    )
     evidence = replace(
         seen(0),
-        steps=tuple(steps_of(launches((1.0, 1.0, 1.7, 1.0)))),
+        steps=tuple(steps_of(launches((1.0, 1.0, own_s, 1.0)))),
         processes=states,
         collectors=frozenset({Collector.STEPS, Collector.PROCESSES}),
     )
     reasoning = reason(evidence, slow.RULES)
     (fact,) = reasoning.facts
-    assert (fact.kind, fact.whom.rank) == (FactKind.MAY_BE_SLOW, 2)
+    kind = FactKind.SLOW_COMPUTE if is_named else FactKind.MAY_BE_SLOW
+    assert (fact.kind, fact.whom.rank) == (kind, 2)
     moves = Rise(what="steps", before=1, after=9, since=-9.0, until=0.0, vouches_s=60.0)
     analysis = analyse(reasoning, replace(evidence, progress=(moves,)))
-    assert (analysis.trouble, analysis.culprits) == (JobTrouble.UNKNOWN, ())
+    trouble = JobTrouble.SLOW if is_named else JobTrouble.UNKNOWN
+    assert (analysis.trouble, bool(analysis.culprits)) == (trouble, is_named)
 
 
 @pytest.mark.parametrize("late", range(4))

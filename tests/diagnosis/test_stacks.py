@@ -46,7 +46,10 @@ BACKWARD = (*START, "step (/job/train.py:40)", "_engine_run_backward (/py/autogr
 SAVE = (*START, "save (/job/train.py:60)", "write (/py/torch/distributed/checkpoint/fs.py:7)")
 LOAD = (*START, "step (/job/train.py:20)", "get (/lib/queue.py:171)")
 OWN = (*START, "step (/job/train.py:22)")
-WAITS = (SEND, RECEIVE, BACKWARD)
+DISPATCHED = "__call__ (/py/torch/_ops.py:1279)"
+TENSOR = (*START, "wait_tensor (/py/torch/distributed/_functional_collectives.py:1)", DISPATCHED)
+OPERATION = (*START, "forward (/job/model.py:9)", DISPATCHED)
+WAITS = (SEND, RECEIVE, BACKWARD, TENSOR)
 
 
 def still(
@@ -103,7 +106,7 @@ def test_exactly_the_ranks_that_do_not_wait_are_named(seed: int):
     dice = random.Random(seed)
     ranks = range(dice.choice([2, 4, 8, 64]))
     culprits = sorted(dice.sample(ranks, dice.choice([0, 1, max(1, len(ranks) // 4)])))
-    places = [dice.choice([LOAD, OWN, SAVE] if r in culprits else WAITS) for r in ranks]
+    places = [dice.choice([LOAD, OWN, SAVE, OPERATION] if r in culprits else WAITS) for r in ranks]
     assert named(still(places)) == culprits
     assert named(replace(still(places), stall=None)) == []  # while it moves they are only late
 

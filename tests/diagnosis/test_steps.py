@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -183,8 +185,13 @@ def test_only_ranks_of_the_same_stage_are_peers_in_waiting():
 
 
 def test_a_process_waits_as_long_as_its_threads_do_since_the_oldest_sample(monkeypatch):
-    waited, clock = iter([1.0, 2.0, 4.0, 12.0]), iter([100.0, 104.0, 110.0, 120.0])
-    monkeypatch.setattr(scheduling, "_waited_s", lambda _: next(waited, None))
+    rows = iter([(1.0, 0.5, 9.0), (2.0, 0.6, 9.1), (4.0, 1.5, 14.0), (12.0, 2.5, 15.0)])
+    clock = iter([100.0, 104.0, 110.0, 120.0])
+
+    def scheduled(_):
+        return scheduling._Scheduled(*row) if (row := next(rows, None)) else None
+
+    monkeypatch.setattr(scheduling, "_scheduled", scheduled)
     monkeypatch.setattr(scheduling.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(scheduling, "_work_of", lambda _: None)
     watch = scheduling.ProcessorWatch()
@@ -193,6 +200,7 @@ def test_a_process_waits_as_long_as_its_threads_do_since_the_oldest_sample(monke
     assert watch.share(5) is None  # 4 s are too few
     watch.sample({5: 1})
     assert watch.share(5) == pytest.approx(0.3)  # 3 s of 10
+    assert (watch.work_waits(5), watch.work_ran(5)) == pytest.approx((0.1, 0.5))
     watch.sample({5: 1})
     watch.sample({5: 1})  # it is gone
     assert watch.share(5) == pytest.approx(0.55)
@@ -207,12 +215,37 @@ def test_a_program_that_wants_a_processor_and_gets_none_does_not_rest(waited_s, 
     assert after.is_active_since(before) == is_active
 
 
-def test_the_kernel_counts_for_each_thread_of_a_process():
-    own = Path("/proc/self/schedstat").read_text().split()
-    waited_s = scheduling._waited_s(os.getpid())
-    assert waited_s is not None
-    assert waited_s >= int(own[1]) / 1e9
-    assert scheduling._waited_s(2**22 + 1) is None
+def test_the_kernel_counts_for_each_thread_of_a_process_and_some_only_communicate():
+    ready, done = threading.Barrier(3), threading.Event()
+
+    def burn(name: str) -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            pass
+        ready.wait()
+        done.wait()
+
+    for name in ("gloo_tcp_loop", "pt_autograd_0"):
+        threading.Thread(target=burn, args=(name,)).start()
+    ready.wait()
+
+    def sums() -> tuple[float, float]:
+        """Seconds that all threads waited, and that all but one ran, each read by itself."""
+        rows = [
+            ((task / "comm").read_text(), *map(int, (task / "schedstat").read_text().split()))
+            for task in Path("/proc/self/task").iterdir()
+        ]
+        ran = sum(ran for name, ran, _, _ in rows if not name.startswith("gloo"))
+        return sum(waited for _, _, waited, _ in rows) / 1e9, ran / 1e9
+
+    before, counted, after = sums(), scheduling._scheduled(os.getpid()), sums()
+    done.set()
+    assert counted
+    assert before[0] <= counted.waited_s <= after[0]
+    assert before[1] <= counted.work_ran_s <= after[1]
+    assert counted.work_waited_s <= counted.waited_s
+    assert scheduling._scheduled(2**22 + 1) is None
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,8 @@ class ProcessState:
     pulse: Pulse
     at: float | None = None
     waits: float | None = None  # share of the time in which it was ready and got no processor
+    work_waits: float | None = None  # the same without the threads that only communicate
+    work_ran: float | None = None  # share of the time in which those ran
     times_seen: int = 0  # looks at its main thread,
     times_at_work: int = 0  # those in which it waited for no other rank
     rests_s: float | None = None  # for so long its main thread and its children hardly ran

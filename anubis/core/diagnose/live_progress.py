@@ -43,11 +43,14 @@ ALONE = (
     "torch/distributed/elastic/",
 )  # and do not, in spite of that
 BACKWARD = "_engine_run_backward ("  # the hooks of gradients communicate in it
+DISPATCH = ("torch/_ops.py:", "torch/_library/")  # files that lead from a call into C
 
 
 def is_waiting(frames: Sequence[str]) -> bool:
-    """Return whether a stack ends in a call in which ranks wait for each other."""
-    last = frames[-1] if frames else ""
+    """Return whether a stack ends in a call in which ranks wait for each other, as of tensor
+    parallel in an operation of C that it calls."""
+    calls = (frame for frame in reversed(frames) if not any(part in frame for part in DISPATCH))
+    last = next(calls, "")
     if any(part in last for part in ALONE):
         return False
     return last.startswith(BACKWARD) or any(part in last for part in COMMUNICATION)

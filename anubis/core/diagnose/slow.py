@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 
-from anubis.core.diagnose.evidence import Collector, JobEvidence, StepTime
+from anubis.core.diagnose.evidence import Collector, JobEvidence, ProcessState, StepTime
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.hang import rank_subject
 
@@ -32,6 +32,7 @@ DEVIATION = 1.4826  # standard over median absolute deviation, for normal values
 FEWEST_STEPS = 3  # the fewest with a median that one odd step cannot move
 WANTS_NONE_S = 15.0  # a program that has rested for so long
 WAITS = 0.25  # share of the time that a program waits for a processor more than its peers
+LEAST_RAN = 0.001  # share of the time, of a program that works
 WAITS_TIMES = 2.0  # and so many times as long as its peers
 FEWEST_LOOKS = 8  # at a program, that show for how much of the time it works
 MOSTLY = 0.6  # share of them in which it waits for no other rank
@@ -40,7 +41,7 @@ LEAST_EFFECT = 0.05  # of the step: the least excess of a rank's own time over i
 ALPHA_CONFIDENCE = 0.85  # two independent signs agree: it is waited for, and works longer
 LIKELY_CONFIDENCE = 0.5  # it is waited for: it may be slow, starved, or have more to do
 WAITS_CONFIDENCE = 0.8  # the processor may be taken by another job, not by a fault here
-STARVED_RATIO = 2.0  # the same where all programs wait for processors
+PROCESSOR_RATIO = 2.0  # of processor time, which shows it if all programs wait for processors
 MOST_WAITED = 0.9  # share of the time: threads that wait side by side count more than once
 SLOWED_RATIO = 1.5  # of the pace lately over the pace before
 SLOWED_CONFIDENCE = 0.8  # the program may have changed its batch, or entered another phase
@@ -130,10 +131,7 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
     """Yield ranks that compute slowly, if they are a minority. Ranks that others wait for without
     such proof may be slow: a job that has some is not called well."""
     evidence = hearing.evidence
-    waits = {state.rank: state.waits or 0.0 for state in evidence.processes}
-    usual = median(waits.values()) if waits else 0.0
-    all_starve = _all_starve(evidence)
-    ratio = STARVED_RATIO if all_starve else OWN_RATIO
+    load = _Load.measured(evidence)
     measured = paces(evidence.steps)
     peers = _Peers.grouped(measured, evidence)
     stages = evidence.ranks.stages
@@ -148,11 +146,10 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
         typical = _median_without(times, pace.own_s)
         if typical is None:
             continue
-        waited_s = max(0.0, waits.get(rank, 0.0) - usual) * pace.duration_s
         is_much = pace.own_s - typical > LEAST_EFFECT * pace.duration_s
         if not is_much or pace.own_s < OWN_RATIO * typical:
             continue
-        is_slow = pace.own_s - waited_s >= ratio * typical
+        is_slow = load.own_left_s(pace) >= OWN_RATIO * typical or load.takes_processors(rank)
         fact = JobFact(
             kind=FactKind.SLOW_COMPUTE,
             whom=rank_subject(evidence, pace.rank),
@@ -168,12 +165,12 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
     if 2 * len(proven) >= max(len(measured), 3):  # half of the ranks have more to do
         proven, likely = [], proven + likely
     yield from proven
-    doubt = f"; all programs wait for processors {usual:.0%} of the time" if all_starve else ""
+    doubt = f"; all programs wait for processors {load.usual:.0%} of the time"
     for fact in likely:
         yield replace(
             fact,
             kind=FactKind.MAY_BE_SLOW,
-            evidence=fact.evidence + doubt,
+            evidence=fact.evidence + (doubt if load.all_starve else ""),
             confidence=LIKELY_CONFIDENCE,
             code="waited-for",
         )
@@ -205,11 +202,53 @@ def _lasts(excesses: Sequence[float], noise: float) -> bool:
     return often and median(excesses) >= NOISE * by_chance
 
 
-def _all_starve(evidence: JobEvidence) -> bool:
-    """Return whether the programs of most ranks wait for a processor: then a rank that is a little
-    late is not slow."""
-    waits = [state.waits for state in evidence.processes if state.waits is not None]
-    return bool(waits) and median(waits) >= WAITS
+@dataclass(frozen=True)
+class _Load:
+    """Time that other work on the machines of a job takes from its programs."""
+
+    states: Mapping[int, ProcessState]
+    usual: float  # share of the time that a program waits for a processor
+    stages: Mapping[int, int]
+    ran: Mapping[int | None, Sequence[float]]  # by stage: shares of the time, ordered
+
+    @classmethod
+    def measured(cls, evidence: JobEvidence) -> _Load:
+        states = {state.rank: state for state in evidence.processes}
+        waits = [state.waits for state in states.values() if state.waits is not None]
+        stages = evidence.ranks.stages
+        ran: dict[int | None, list[float]] = {}
+        for rank, state in states.items():
+            if state.work_ran is not None:
+                ran.setdefault(stages.get(rank), []).append(state.work_ran)
+        ordered = {stage: sorted(shares) for stage, shares in ran.items()}
+        return cls(states, median(waits) if waits else 0.0, stages, ordered)
+
+    @property
+    def all_starve(self) -> bool:
+        """Return whether most programs wait for a processor: then a rank that is a little late is
+        not slow."""
+        return self.usual >= WAITS
+
+    def own_left_s(self, pace: StepPace) -> float:
+        """Return a rank's own time without what it waited for a processor: more than the others, or
+        at all if all starve. What the others waited stays in theirs, so a sound rank has no more
+        than they."""
+        own_s, state = pace.own_s or 0.0, self.states.get(pace.rank)
+        if state is None or state.waits is None:
+            return own_s
+        if not self.all_starve:
+            return own_s - max(0.0, state.waits - self.usual) * pace.duration_s
+        waits = state.waits if state.work_waits is None else state.work_waits
+        return own_s - waits * pace.duration_s
+
+    def takes_processors(self, rank: int) -> bool:
+        """Return whether a rank takes much more processor time than its peers, if all starve: other
+        work does not change that."""
+        state = self.states.get(rank)
+        if not self.all_starve or state is None or state.work_ran is None:
+            return False
+        typical = _median_without(self.ran[self.stages.get(rank)], state.work_ran)
+        return typical is not None and state.work_ran >= PROCESSOR_RATIO * max(typical, LEAST_RAN)
 
 
 def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:

@@ -177,6 +177,8 @@ class LiveLook:
     ended: Mapping[int, float] = field(default_factory=dict)  # when ranks were seen to end
     connections: tuple[Connection, ...] = ()
     waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
+    work_waits: Mapping[int, float] = field(default_factory=dict)  # of their threads that work,
+    work_ran: Mapping[int, float] = field(default_factory=dict)  # which had one for so much
     times_seen: Mapping[int, int] = field(default_factory=dict)  # ranks: looks at its main thread,
     times_at_work: Mapping[int, int] = field(default_factory=dict)  # those without a wait for ranks
     rests: Mapping[int, float] = field(default_factory=dict)  # ranks, and for how long
@@ -247,6 +249,8 @@ def watch_ranks(
                 ended={rank: at for rank, at in gone.items() if at is not None},
                 connections=tuple(sockets.connections()),
                 waits=_known(ranks, processors.share),
+                work_waits=_known(ranks, processors.work_waits),
+                work_ran=_known(ranks, processors.work_ran),
                 rests=_known(ranks, processors.rest_s),
                 sleeps=_known(ranks, processors.sleeps),
                 moved_bytes=_known(ranks, processors.moved_bytes),
@@ -504,6 +508,8 @@ def _states(look: LiveLook) -> Iterator[ProcessState]:
             pulse=answer.pulse,
             at=look.ended.get(rank) if answer.pulse is Pulse.GONE else look.at,
             waits=look.waits.get(rank),
+            work_waits=look.work_waits.get(rank),
+            work_ran=look.work_ran.get(rank),
             times_seen=look.times_seen.get(rank, 0),
             times_at_work=look.times_at_work.get(rank, 0),
             rests_s=look.rests.get(rank),

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 
 WINDOW = 20  # samples
@@ -19,6 +20,8 @@ MOST_CHILDREN = 64  # of a rank: workers that load data
 RESTING = 0.005  # share of the time that a resting program may run: it may look at a clock
 WANTING = 0.2  # share of the time that it waits for a processor: one that rests is woken up seldom
 MOVED = ("rchar:", "wchar:")
+# how threads begin to be called that only send, receive, and answer questions
+HELPERS = ("gloo", "pt_gloo", "pt_nccl", "pt_workerserver", "NCCL")
 RESTING_SLEEPS = 1.0  # a second, that it may go to sleep again
 
 
@@ -42,19 +45,28 @@ class _Work:
         return wants or ran_s > RESTING * passed_s or slept > RESTING_SLEEPS * passed_s
 
 
+@dataclass(frozen=True)
+class _Scheduled:
+    """Times for which threads of a process have waited for a processor, and had one, so far."""
+
+    waited_s: float  # all of them
+    work_waited_s: float  # those that are no HELPERS
+    work_ran_s: float
+
+
 @dataclass
 class ProcessorWatch:
     """Samples of processes by their ranks, and what the last samples show."""
 
-    _seen: dict[int, deque[tuple[float, float]]] = field(default_factory=dict)  # when, seconds
+    _seen: dict[int, deque[tuple[float, _Scheduled]]] = field(default_factory=dict)  # when
     _work: dict[int, _Work] = field(default_factory=dict)
     _active_at: dict[int, float] = field(default_factory=dict)
 
     def sample(self, pids: Mapping[int, int]) -> None:
         for rank, pid in pids.items():
-            if (waited_s := _waited_s(pid)) is not None:
+            if (scheduled := _scheduled(pid)) is not None:
                 samples = self._seen.setdefault(rank, deque(maxlen=WINDOW))
-                samples.append((time.monotonic(), waited_s))
+                samples.append((time.monotonic(), scheduled))
             if (work := _work_of(pid)) is not None:
                 if work.is_active_since(self._work.get(rank)):
                     self._active_at[rank] = work.at
@@ -63,13 +75,24 @@ class ProcessorWatch:
     def share(self, rank: int) -> float | None:
         """Return the share of time that a rank waited; None if it was not sampled for long enough.
         All threads are counted: it may be above 1."""
+        return self._rise(rank, attrgetter("waited_s"))
+
+    def work_waits(self, rank: int) -> float | None:
+        """Return the same of the threads that work."""
+        return self._rise(rank, attrgetter("work_waited_s"))
+
+    def work_ran(self, rank: int) -> float | None:
+        """Return the share of time that they ran."""
+        return self._rise(rank, attrgetter("work_ran_s"))
+
+    def _rise(self, rank: int, seconds: Callable[[_Scheduled], float]) -> float | None:
         samples = self._seen.get(rank)
         if not samples:
             return None
-        (began, before_s), (ended, after_s) = samples[0], samples[-1]
+        (began, before), (ended, after) = samples[0], samples[-1]
         if ended - began < SHORTEST_S:
             return None
-        return max(0.0, after_s - before_s) / (ended - began)
+        return max(0.0, seconds(after) - seconds(before)) / (ended - began)
 
     def rest_s(self, rank: int) -> float | None:
         """Return for how long the main thread of a rank and its children have hardly run; None if
@@ -88,17 +111,20 @@ class ProcessorWatch:
         return None if work is None else work.moved_bytes
 
 
-def _waited_s(pid: int) -> float | None:
-    """Return how long a process has waited; None if it is gone, may not be read, or the kernel does
-    not count."""
-    waited_ns = 0
+def _scheduled(pid: int) -> _Scheduled | None:
+    """Return how long a process has waited and run; None if it is gone, may not be read, or the
+    kernel does not count."""
+    waited_ns = work_waited_ns = work_ran_ns = 0
     try:
         for thread in list(Path("/proc", str(pid), "task").iterdir())[:MOST_THREADS]:
-            _, waited, _ = (thread / "schedstat").read_text().split()
-            waited_ns += int(waited)
+            ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
+            waited_ns += waited
+            if not (thread / "comm").read_text(errors="replace").startswith(HELPERS):
+                work_waited_ns += waited
+                work_ran_ns += ran
     except (OSError, ValueError):
         return None
-    return waited_ns / 1e9
+    return _Scheduled(waited_ns / 1e9, work_waited_ns / 1e9, work_ran_ns / 1e9)
 
 
 def _work_of(pid: int) -> _Work | None:
