@@ -159,7 +159,8 @@ def _search_sentence(plan: Plan) -> str:
     """A sentence with the number of rounds that a search may take, and their time."""
     divided = divide([node.name for node in plan.nodes], plan.fabric)
     entries = [entry for phase in plan.phases for entry in phase.entries]
-    round_s = sum(entry.duration_s for entry in entries if entry.workload in plan.reproducing)
+    group_s = [entry.duration_s for entry in entries if entry.workload in plan.reproducing]
+    round_s, brief_s = sum(group_s), min(group_s)
     rounds = most_rounds(divided)
     parts = ", ".join(
         f"{quantity(len(groups), kind, PLURALS.get(kind, ''))} of up to "
@@ -173,7 +174,7 @@ def _search_sentence(plan: Plan) -> str:
     well = [f"every two parts, {quantity(meet, 'round')}"] * bool(meet)
     well += [f"pairs across the parts, {time_span(turns * pair_s)}"] * bool(turns)
     well += ["all nodes together, 1 round"]
-    well_s = (meet + 1) * round_s + turns * pair_s
+    well_s = (meet + 1) * brief_s + turns * pair_s
     together = most_rounds_together(divided)
     return (
         f"divided into {parts or 'halves, as no topology was given'}; for one bad node at most "

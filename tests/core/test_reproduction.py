@@ -48,9 +48,11 @@ FABRIC = TREE.fabric()
 NODES = FABRIC.nodes
 PODS = [NODES[i : i + 8] for i in range(0, 32, 8)]
 MODEL = spec("model", scope="group", needs=Needs(min_nodes=2))
+LONG = spec("long", scope="group", needs=Needs(min_nodes=2))
 PAIR = spec("pair", scope="pair", needs=Needs(min_nodes=2))
 ALONE = spec("alone")
-SPECS = {each.name: each for each in (MODEL, PAIR, ALONE)}
+SPECS = {each.name: each for each in (MODEL, LONG, PAIR, ALONE)}
+GROUPS = (MODEL.name, LONG.name)
 SUITE = Suite(
     name="s",
     summary="",
@@ -62,6 +64,13 @@ SUITE = Suite(
 )
 
 
+TWO_PROGRAMS = replace(
+    SUITE,
+    benchmarks=(
+        *SUITE.benchmarks,
+        SuiteEntry(benchmark="long", groups="parts", duration_s=3 * MODEL.duration_s),
+    ),
+)
 THREE_LEAVES = FatTree(nodes=6, nodes_per_leaf=2, spines=1).fabric()
 
 
@@ -100,11 +109,11 @@ class Cluster(SimulatedExecutor):
         return any(nodes <= met for nodes in self.bad) or (bool(self.bad_switch) and over)
 
     def _troubles(self, step):
-        fails = step.workload.benchmark == "model" and not self.slow and self._is_bad(step)
+        fails = step.workload.benchmark in GROUPS and not self.slow and self._is_bad(step)
         return {"hang": step.participants[0]} if fails else {}
 
     def _measure(self, step, spec):
-        if step.workload.benchmark != "model":
+        if step.workload.benchmark not in GROUPS:
             return super()._measure(step, spec)
         rng = np.random.default_rng(len(step.id))
         rate = rng.normal(50.0 if self._is_bad(step) else 100.0, 0.5, 8)
@@ -132,13 +141,13 @@ class Leaves(SimulatedExecutor):
 
 
 def located(
-    cluster, history=(), criteria=(), fabric=FABRIC, alpha=0.95
+    cluster, history=(), criteria=(), fabric=FABRIC, alpha=0.95, suite=SUITE
 ) -> tuple[CampaignOutcome, list[set[str]]]:
     released: list[set[str]] = []
     campaign = Campaign(
         id="c",
         kind=CampaignKind.LOCATE,
-        plan=plan(SUITE, cluster.nodes(), SPECS, fabric),
+        plan=plan(suite, cluster.nodes(), SPECS, fabric),
         policy=Policy(alpha=alpha),
         executor="simulated",
         created_at=0.0,
@@ -410,6 +419,25 @@ def test_a_failure_that_does_not_recur_blames_no_node():
     pairs = [run.step for run in outcome.executions if run.step.workload.benchmark == "pair"]
     assert gone == set(NODES) - {node for step in pairs for node in step.participants}
     assert min(step.turn for step in pairs) > max(step.turn for step in models)
+
+
+def groups_of(outcome, benchmark):
+    runs = (run.step for run in outcome.executions if run.step.workload.benchmark == benchmark)
+    return [step.participants for step in runs]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_group_that_fails_by_its_shortest_program_runs_no_other_one(slow):
+    outcome, _ = located(Cluster({NODES[5]}, slow=slow), suite=TWO_PROGRAMS)
+    assert outcome.assessment.named(Judgement.DEFECTIVE) == (NODES[5],)
+    short, long = groups_of(outcome, "model"), groups_of(outcome, "long")
+    assert {*long} == {group for group in short if NODES[5] not in group}
+
+
+def test_pods_that_are_well_meet_by_the_shortest_program_alone():
+    outcome, _ = located(Cluster(), suite=TWO_PROGRAMS)
+    assert sorted(groups_of(outcome, "long")) == PODS
+    assert {len(group) for group in groups_of(outcome, "model")} == {8, 16, 32}
 
 
 def test_a_failure_in_all_groups_blames_no_node():

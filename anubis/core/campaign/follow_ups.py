@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from itertools import chain
 
-from anubis.core.campaign.planning import follow_ups
+from anubis.core.campaign.planning import follow_ups, parts_positions
 from anubis.core.fabric import natural_key
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import add_hints
-from anubis.core.network.job_search import are_named, search_progress, slow_group_progress
+from anubis.core.network.job_search import (
+    are_named,
+    group_programs,
+    search_progress,
+    searched_workloads,
+    slow_group_progress,
+)
 from anubis.core.network.pairing import Group, PairTest, pair_test_at
 from anubis.core.network.rails import Rails
 from anubis.core.network.repetition import Repetition, is_repeated
@@ -23,6 +29,7 @@ from anubis.core.network.reproduction import (
 from anubis.core.network.sharing import shares_between_pods
 from anubis.core.network.traffic import (
     NO_PAIR_TURNS,
+    SHARING_TURNS,
     PairTurns,
     keep_crossing,
     observe_traffic,
@@ -60,7 +67,7 @@ def following_steps(
     is in doubt. A search for the part of a job that fails has an order of its own. Nodes that are
     `gone` were handed back and meet no others."""
     tries = _second_tries(plan, phase, turn, assessment)
-    if _models(plan, phase):
+    if parts_positions(plan, phase):
         return (*tries, *_reproducing_steps(plan, phase, turn, assessment, turns, gone))
     again: list[Step] = []
     if confirm:
@@ -168,20 +175,23 @@ def _confirming_steps(
     turn: int,
     assessment: Assessment,
     turns: PairTurns,
-    begun: int | None = None,
+    met_last: int | None = None,
 ) -> Iterator[Step]:
     """Yield one more round of pairs, in which suspects meet nodes known to be good, and bad pairs
     measure again, undisturbed: a few at each leaf, and all that no part explains. If some remain in
-    doubt, further rounds follow. Pairs across pods, or across parts, which `begun` in a turn, run
-    one after another, so those that are bad again decide first which others are needed."""
-    first = begun or 0
+    doubt, further rounds follow. Pairs across pods run one after another, so those that are bad
+    again decide first which others are needed. So do pairs across parts, which `met_last` in a turn
+    of their own count, but for the first repeat."""
     meet_by_chance = not plan.non_blocking and plan.fabric and shares_between_pods(plan.fabric)
-    choosing = first + bool(begun is None and meet_by_chance)
-    if plan.fabric and turn < choosing + CONFIRMING_TURNS:
+    number, choosing = turn, int(bool(meet_by_chance))
+    limit = choosing + CONFIRMING_TURNS
+    if met_last is not None:
+        number, choosing, limit = met_last, SHARING_TURNS - 1, CONFIRMING_TURNS
+    if plan.fabric and number < limit:
         assessment = keep_crossing(plan, assessment)
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.batch_verdicts, turns)
         model = add_hints(seen.model, plan.fabric, plan.counters)
-        chosen = confirmation(plan.fabric, seen.observations, model, again=turn > choosing)
+        chosen = confirmation(plan.fabric, seen.observations, model, again=number > choosing)
         rails = rails_of(plan.fabric, assessment.alone, assessment.batch_verdicts)
         unexplained = (
             pair_test
@@ -194,9 +204,10 @@ def _confirming_steps(
             if verdict.judgement is Judgement.DEFECTIVE
             for part in verdict.parts
         ]
-        repeated = chain(Repetition(plan.fabric, seen).pairs_to_repeat(proven), unexplained)
-        pairs = dict.fromkeys(repeated)
-        if (turn >= choosing and turn != begun) or not pairs:
+        repeated = [*Repetition(plan.fabric, seen).pairs_to_repeat(proven), *unexplained]
+        # two that shared a cable fell short alike, so that they are neighbours: keep them apart
+        pairs = dict.fromkeys((*repeated[::2], *repeated[1::2]))
+        if number >= choosing or not pairs:
             pairs |= dict.fromkeys(pair_test_at(plan.fabric, rail_nics) for rail_nics in chosen)
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups not in (*IN_GROUPS, PARTS):
@@ -222,17 +233,11 @@ def _unexplained_pairs(assessment: Assessment, rails: Rails) -> Iterator[PairTes
 def nodes_handed_back(plan: Plan, phase: int, assessment: Assessment) -> frozenset[str]:
     """The nodes that a search for the part of a job that fails no longer needs, because they are
     well."""
-    if not _models(plan, phase):
+    if not parts_positions(plan, phase):
         return frozenset()
     return search_progress(
         plan, assessment.verdicts(), assessment.parts, assessment.lost
     ).handed_back
-
-
-def _models(plan: Plan, phase: int) -> list[int]:
-    """The positions of the entries that reproduce a job."""
-    entries = plan.phases[phase].entries
-    return [position for position, entry in enumerate(entries) if entry.groups == PARTS]
 
 
 def _reproducing_steps(
@@ -251,10 +256,16 @@ def _reproducing_steps(
         pairs[parts] = steps
         return None if steps else are_named(plan, assessment.parts)
 
-    verdicts = assessment.verdicts()
+    verdicts = tuple(assessment.verdicts())
     further = search_progress(plan, verdicts, assessment.parts, assessment.lost, named_between)
-    for position in _models(plan, phase):
-        yield from follow_ups(plan, phase, position, turn + 1, further.groups)
+    programs = group_programs(verdicts, searched_workloads(plan))
+    waiting = dict.fromkeys(further.groups)
+    for position in parts_positions(plan, phase):
+        workload = plan.phases[phase].entries[position].workload
+        measured_by = workload.benchmark, workload.parameters
+        able = [group for group in waiting if measured_by not in programs.get(group, ())]
+        yield from follow_ups(plan, phase, position, turn + 1, able)
+        waiting = dict.fromkeys(group for group in waiting if group not in able)
     steps = chain.from_iterable(pairs[parts] for parts in further.across)
     yield from {step.id: step for step in steps}.values()
 
@@ -273,9 +284,9 @@ def _steps_across(
     across = dict.fromkeys(able)
     if not plan.fabric or not across:
         return
-    began = min((turns[pair_test][0] for pair_test in across if pair_test in turns), default=None)
-    if began is not None:
-        yield from _confirming_steps(plan, phase, turn, assessment, turns, begun=began)
+    if not turns.keys().isdisjoint(across):
+        last = max(numbers[-1] for numbers in turns.values())
+        yield from _confirming_steps(plan, phase, turn, assessment, turns, met_last=last)
         return
     pair_tests = across | dict.fromkeys(pair_tests_inside(parts, across))
     for position, entry in enumerate(plan.phases[phase].entries):

@@ -113,7 +113,10 @@ def plan(
     if not able:
         raise UsageError(f'suite "{suite.name}" has nothing that {len(nodes)} node(s) can run')
     phases = []
-    for name, single, levels in EARLY_PHASES if stop_early else PHASES:
+    early = EARLY_PHASES
+    if any(entry.groups == PARTS for entry in suite.benchmarks):
+        early = EARLY_PHASES[:-2] + PHASES[-1:]  # a search needs all of its programs
+    for name, single, levels in early if stop_early else PHASES:
         entries = tuple(
             _resolve(entry, spec, suite, nodes)
             for level in levels
@@ -190,8 +193,18 @@ def narrow(plan: Plan, tests: Mapping[str, Collection[str]], partners: Sequence[
 def steps(plan: Plan, phase: int, fit: Collection[str]) -> Iterator[Step]:
     """Yield the steps of one phase for the nodes fit to take part, in the order to try them."""
     scheduled = schedule(plan)
+    parts = parts_positions(plan, phase)
     for position in range(len(plan.phases[phase].entries)):
-        yield from _steps_of(plan, phase, position, fit, scheduled)
+        if position not in parts[1:]:
+            yield from _steps_of(plan, phase, position, fit, scheduled)
+
+
+def parts_positions(plan: Plan, phase: int) -> list[int]:
+    """The positions of the entries that reproduce a job, the shortest one first. The others wait:
+    a group that fails by one need not run them."""
+    entries = plan.phases[phase].entries
+    positions = (position for position, entry in enumerate(entries) if entry.groups == PARTS)
+    return sorted(positions, key=lambda position: entries[position].duration_s)
 
 
 def _steps_of(

@@ -18,7 +18,8 @@ from types import MappingProxyType
 
 from anubis.core.campaign.planning import extra_parameters, replacement_steps, steps
 from anubis.core.network.pairing import pair_test_of
-from anubis.core.network.sharing import CableUse, Room, Ways
+from anubis.core.network.sharing import NEVER, SHARED, CableUse, Room, Ways
+from anubis.core.network.traffic import chance_of_turn
 from anubis.core.records import Ended, Execution, ParameterValue, Plan, Result, Step, Workload
 
 # --- events: from the world ----------------------------------------------------------------
@@ -213,7 +214,7 @@ class CampaignMachine:
         self._parallel_nodes = parallel_nodes
         self._silence_s = silence_s  # a step may be silent so long past its limit
         self._settled: set[str] = set()
-        self._begun: set[Workload] = set()
+        self._turns_of: Counter[Workload] = Counter()  # turns in which each ran
         self._first_attempt: dict[str, int] = {}
         for execution in history:
             if execution.final and execution.ended not in REPEATABLE:
@@ -358,8 +359,11 @@ class CampaignMachine:
         able = [step for step in event.more if step.id in self._settled or self._may_meet(step)]
         if able:  # without this, the same would be asked for again and again
             self.turn += 1
-            first = self._begun.isdisjoint(step.workload for step in able)
-            self._make_room(undisturbed=not first)
+            workloads = {step.workload for step in able}
+            across = workloads & self._plan.across
+            turns = max(self._turns_of[workload] for workload in across or workloads)
+            self._make_room(chance_of_turn(turns, across=bool(across)))
+            self._turns_of.update(workloads)
             self._take_up(able)
             return self._go_on()
         for node in sorted(event.defective):
@@ -605,17 +609,17 @@ class CampaignMachine:
     def _phase_name(self) -> str:
         return self._plan.phases[self.phase].name
 
-    def _make_room(self, *, undisturbed: bool = False) -> None:
+    def _make_room(self, shared: float = SHARED) -> None:
         """Begin a turn of pairs. Undisturbed ones take turns as if no route were known: tables that
         are older than the cables, or switches that choose paths on the fly, would let them share a
         cable, and so blame it."""
         fabric = self._plan.fabric
         if fabric is None or self._use is None:
             return
-        routes = None if undisturbed else fabric.routes
+        routes = None if shared == NEVER else fabric.routes
         if self._use.fabric.routes is not routes:
             self._use = CableUse(replace(fabric, routes=routes))
-        self._network = Room(self._use, undisturbed=undisturbed)
+        self._network = Room(self._use, shared)
 
     def _begin_next_phase(self) -> list[Command]:
         """Begin the next phase with any steps; after the last, the campaign is finished."""
@@ -628,7 +632,9 @@ class CampaignMachine:
             self._queues.clear()
             self._ready.clear()
             fit = self._nodes - self.excluded.keys()
-            if self._take_up(steps(self._plan, self.phase, fit)):
+            planned = list(steps(self._plan, self.phase, fit))
+            self._turns_of.update({step.workload for step in planned})
+            if self._take_up(planned):
                 return self._go_on()
         self.phase = len(self._plan.phases)
         self.finished = True
@@ -639,7 +645,6 @@ class CampaignMachine:
         steps."""
         resumed = 0
         for step in planned:
-            self._begun.add(step.workload)
             if step.id in self._settled:
                 resumed += 1
             else:

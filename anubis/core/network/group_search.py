@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from math import ceil, log2, prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ class Core(NamedTuple):
     nodes: Group
     size: int = 0
     not_with: Group = ()  # good nodes that may have made it fail before
+    brief: bool = False  # its shortest program is enough
 
 
 class Across(NamedTuple):
@@ -61,6 +63,7 @@ class GroupRound(NamedTuple):
 
     groups: tuple[Group, ...] = ()
     across: tuple[tuple[Group, ...], ...] = ()
+    brief: bool = False  # the shortest program is enough
 
 
 class GroupTest(NamedTuple):
@@ -209,7 +212,8 @@ class Search:
                 groups = self._fill(self._first_to_run(cores[len(results) :]))
                 tested = tuple(group for group in groups if len(group) >= SMALLEST)
                 tested += self._control_groups(tested)
-                failed = (yield GroupRound(groups=tested)) if tested else ()
+                brief = all(core.brief for core in cores)
+                failed = (yield GroupRound(groups=tested, brief=brief)) if tested else ()
                 self._learn(tested, failed)
                 bad = {group for group, is_bad in zip(tested, failed, strict=True) if is_bad}
                 results += [group in bad for group in groups]
@@ -564,6 +568,7 @@ def _middle(nodes: Group) -> tuple[Group, Group]:
 Rounds = Generator[GroupRound, Sequence[bool | None], Found]
 NamedBetween = Callable[[Sequence[Group]], bool | None]
 OVER = GroupRound()
+NO_RESULTS: Mapping[Group, bool | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -571,6 +576,7 @@ class SearchProgress:
     """What is to be tested next, and what was found so far; nothing to test: the search is over."""
 
     groups: tuple[Group, ...] = ()
+    brief: bool = False  # the shortest program of these groups is enough
     across: tuple[tuple[Group, ...], ...] = ()  # parts that are well, but not all together
     handed_back: frozenset[str] = frozenset()  # nodes that are no longer needed
     nodes: Group = ()  # at fault
@@ -589,22 +595,25 @@ def unanswered(
     rounds: Rounds,
     results: Mapping[Group, bool | None],
     named_between: NamedBetween = lambda parts: False,
+    brief_results: Mapping[Group, bool | None] = NO_RESULTS,
 ) -> GroupRound:
     """Carry out a search as far as results are known, and return what the next round still needs.
     It begins anew after each round, so nothing is kept between rounds.
 
     `results`: for each group True if it failed, None if that cannot be judged. `named_between`:
-    True if pairs across parts named something, None if they have not ended.
+    True if pairs across parts named something, None if they have not ended. `brief_results`: of
+    groups of which the shortest program has ended.
     """
     answers: list[bool | None] | None = None
     while True:
         try:
-            groups, across = next(rounds) if answers is None else rounds.send(answers)
+            groups, across, brief = next(rounds) if answers is None else rounds.send(answers)
         except StopIteration:
             return OVER
-        missing = tuple(group for group in groups if group not in results)
+        answered = brief_results if brief and brief_results else results
+        missing = tuple(group for group in groups if group not in answered)
         if missing:
-            return GroupRound(groups=missing)
-        answers = [results[group] for group in groups] or [named_between(p) for p in across]
+            return GroupRound(groups=missing, brief=brief)
+        answers = [answered[group] for group in groups] or [named_between(p) for p in across]
         if across and None in answers:
             return GroupRound(across=across)

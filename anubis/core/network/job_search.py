@@ -37,6 +37,10 @@ def search_progress(
     `named_between`, pairs across parts have ended, and `causes` has what they show."""
     workloads, verdicts = searched_workloads(plan), tuple(verdicts)
     results = results_of_groups(verdicts, workloads, silence_fails=True)
+    programs = group_programs(verdicts, workloads)
+    answered = {group for group, bad in results.items() if bad or programs[group] >= workloads}
+    shortest = reproducing_entries(plan)[0].workload
+    begun = {g for g in results if (shortest.benchmark, shortest.parameters) in programs[g]}
     met = {node for group in results for node in group} - set(lost)
     nodes = [node.name for node in plan.nodes if node.name in met]
     if not nodes:
@@ -45,9 +49,10 @@ def search_progress(
     silent = any(is_silent(v) for v in verdicts if (v.benchmark, v.parameters) in workloads)
     return reproduce(
         divide(nodes, plan.fabric),
-        results,
+        {group: results[group] for group in answered},
         named_between or (lambda parts: is_named),
         by_comparison=not silent,
+        brief_results={group: results[group] for group in answered | begun},
     )
 
 
@@ -84,6 +89,27 @@ def are_named(plan: Plan, causes: Iterable[PartVerdict]) -> bool:
 
 def searched_workloads(plan: Plan) -> frozenset[tuple[str, str]]:
     return frozenset((workload.benchmark, workload.parameters) for workload in plan.reproducing)
+
+
+def reproducing_entries(plan: Plan) -> list[PlannedEntry]:
+    """The entries of groups that reproduce a job, the shortest one first. A group that fails by one
+    need not run the others."""
+    entries = (entry for phase in plan.phases for entry in phase.entries)
+    able = (entry for entry in entries if entry.workload in plan.reproducing)
+    return sorted(able, key=lambda entry: entry.duration_s)
+
+
+def group_programs(
+    verdicts: Iterable[Verdict], workloads: Collection[tuple[str, str]]
+) -> Mapping[Group, frozenset[tuple[str, str]]]:
+    """The programs of each group that ended with a verdict."""
+    programs: dict[Group, frozenset[tuple[str, str]]] = {}
+    for verdict in verdicts:
+        measured_by = verdict.benchmark, verdict.parameters
+        if len(verdict.participants) > 1 and measured_by in workloads:
+            group = verdict.participants
+            programs[group] = programs.get(group, frozenset()) | {measured_by}
+    return programs
 
 
 def results_of_groups(

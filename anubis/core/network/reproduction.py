@@ -17,6 +17,7 @@ from anubis.core.fabric import Fabric
 from anubis.core.network.group_search import (
     CONTROLS,
     MOST_DECIDING,
+    NO_RESULTS,
     NOTHING,
     REPEATS,
     SMALLEST,
@@ -168,15 +169,17 @@ def reproduce(
     named_between: NamedBetween,
     *,
     by_comparison: bool = False,
+    brief_results: Mapping[Group, bool | None] = NO_RESULTS,
 ) -> SearchProgress:
     """The progress of a search for the part of a job that fails. `by_comparison`: a group fails
-    only by being slower than others of its size."""
+    only by being slower than others of its size. `brief_results`: by the shortest program alone;
+    parts that are well meet by it, as only the network between them is new."""
     leaves = tuple(leaf.nodes for leaf in all_nodes.leaves()) if all_nodes.parts else ()
     domains = all_nodes.levels().get(DOMAIN, []) if by_comparison else []
     search = Search(leaves=leaves, by_comparison=by_comparison, domains=domains)
     job = _Job(search)
     rounds = search.carry_out(job.look_into(all_nodes, is_whole=True))
-    return job.progress(unanswered(rounds, results, named_between))
+    return job.progress(unanswered(rounds, results, named_between, brief_results))
 
 
 @dataclass
@@ -196,6 +199,7 @@ class _Job:
         search = self.search
         return SearchProgress(
             groups=further.groups,
+            brief=further.brief,
             across=further.across,
             handed_back=frozenset(search.released),
             nodes=tuple(search.named),
@@ -313,7 +317,7 @@ class _Job:
 
     def _fails_as_a_whole(self, division: Division) -> Generator[list[NextTest], list[bool], bool]:
         """Test all nodes together. If no group has failed at all, only the nodes of pairs stay."""
-        (fails,) = yield [Core(division.nodes)]
+        (fails,) = yield [Core(division.nodes, brief=not self._has_failed())]
         if not self._has_failed():
             pair_tests = pair_tests_between([part.nodes for part in division.parts])
             needed = chain.from_iterable(pair_test.pair for pair_test in pair_tests)
@@ -330,7 +334,10 @@ class _Job:
         for number, met in enumerate(rounds_of_parts(division.parts)):
             for a, b in met:
                 self.met[a, b] = _window(a.nodes, number, size), _window(b.nodes, number, size)
-            failed = yield [Core(tuple(chain(*self.met[two])), 2 * size) for two in met]
+            brief = not self._has_failed()
+            failed = yield [
+                Core(tuple(chain(*self.met[two])), 2 * size, brief=brief) for two in met
+            ]
             bad += [two for two, is_bad in zip(met, failed, strict=True) if is_bad]
             if not number and len(met) > 1 and len(bad) == len(met):
                 break

@@ -173,12 +173,12 @@ class Room:
     """The running pairs, and the test if one more may join them, by the cables of each.
 
     A pair loads each cable once: it measures its rails one after the other, or at once if no two of
-    them may share a cable. In an `undisturbed` room no pair may share a cable, however unlikely.
+    them may share a cable. `shared`: the largest chance of a pair to share a cable.
     """
 
-    def __init__(self, use: CableUse, *, undisturbed: bool = False) -> None:
+    def __init__(self, use: CableUse, shared: float = SHARED) -> None:
         self._borne = use.borne
-        self._at_leaf, self._anywhere = (NEVER, NEVER) if undisturbed else (SHARED_AT_LEAF, SHARED)
+        self._at_leaf, self._anywhere = min(SHARED_AT_LEAF, shared), shared
         self._surely = np.zeros(len(use.borne), dtype=np.int64)  # pairs on each cable
         self._maybe = np.zeros(len(use.borne))  # pairs that may also have taken another cable
 
@@ -287,7 +287,7 @@ def waves(
     ways = ways or use.find_all_ways(every)
     waiting = [(met, met.pair, ways[met], {id(way) for way in ways[met]}) for met in every]
     while waiting:
-        room, busy, full = Room(use, undisturbed=undisturbed), set[str](), set[int]()
+        room, busy, full = Room(use, NEVER if undisturbed else SHARED), set[str](), set[int]()
         wave, later = list[PairTest](), []
         for place in waiting:
             pair_test, pair, through, ids = place

@@ -15,6 +15,7 @@ from anubis.core.network.crossing import Flow
 from anubis.core.network.pairing import PairTest, joined_nics, pair_test_at, pair_test_of
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.rails import UP_ON_ONE_NODE, Rails
+from anubis.core.network.sharing import NEVER, SHARED, SHARED_AT_LEAF
 from anubis.core.network.unexplained import NOT_MAPPED, UNEXPLAINED, Stray
 from anubis.core.records import (
     Assessment,
@@ -30,6 +31,9 @@ PairTurns = Mapping[PairTest, tuple[int, ...]]  # in which a pair measured, the 
 
 NO_PAIR_TURNS: PairTurns = MappingProxyType({})
 
+# of pairs across the parts of a job: the first turn, and one that repeats what fell short. To run
+# these undisturbed would take one turn for each, and fewer meet
+SHARING_TURNS = 2
 LIMIT = FaultPrior().limit
 UNSTABLE = "UNSTABLE"  # bad once and good once
 USUALLY_GONE, MOST_GONE = 0.05, 0.5  # share of flows that are bad for reasons that come and go
@@ -95,15 +99,30 @@ def keep_crossing(plan: Plan, assessment: Assessment) -> Assessment:
 
 
 def turns_of_pair_tests(plan: Plan, executions: Iterable[Execution]) -> PairTurns:
-    """The turns in which each pair measured, or tried to. In later turns no two pairs may share a
-    cable."""
+    """The turns in which each pair measured, or tried to. In those above 0 no two pairs may share a
+    cable. Pairs across the parts of a job begin as late as they are needed, and their second turn
+    is no different from the first: it is turn 0."""
     turns: dict[PairTest, list[int]] = {}
     for execution in executions:
         step = execution.step
         pair_test = pair_test_of(step) if step.workload in plan.crossing else None
         if pair_test and execution.ended in TRIED:
             turns.setdefault(pair_test, []).append(step.turn)
-    return {pair_test: tuple(sorted(set(numbers))) for pair_test, numbers in turns.items()}
+    every = sorted(set(chain.from_iterable(turns.values())))
+    number = {turn: turn for turn in every}
+    if plan.reproducing:
+        number = {turn: place + 1 - SHARING_TURNS for place, turn in enumerate(every)}
+    return {
+        pair_test: tuple(number[turn] for turn in sorted(set(numbers)))
+        for pair_test, numbers in turns.items()
+    }
+
+
+def chance_of_turn(earlier: int, *, across: bool) -> float:
+    """The chance that a pair shares a cable, after so many earlier turns of its program."""
+    if not earlier:
+        return SHARED
+    return SHARED_AT_LEAF if across and earlier < SHARING_TURNS else NEVER
 
 
 def observe_traffic(
@@ -287,7 +306,7 @@ class _Flows:
         a, b = fabric.nic(*first), fabric.nic(*second)
         there, back = (fabric.route(a, b), fabric.route(b, a)) if a and b else ((), ())
         turns = self.turns.get(pair_test_at(fabric, ends), ()) if self.turns else ()
-        forth = Flow(first, second, there, undisturbed=any(turns), turns=turns)
+        forth = Flow(first, second, there, undisturbed=any(turn > 0 for turn in turns), turns=turns)
         yield "forth", forth
         yield "back", replace(forth, source=second, target=first, via=back)
         yield "", replace(forth, mutual=True, back=back)
