@@ -38,12 +38,6 @@ from anubis.text.reading import read
 
 SCHEMA = "anubis.criteria/3"
 WATCH_MODELS = "watching"  # a folder beside those of suites, with files of another kind
-READABLE = (  # 1: with one limit for each criterion, 2: without slow steps
-    "anubis.criteria/1",
-    "anubis.criteria/2",
-    SCHEMA,
-)
-OF_THE_SLOWEST = ("fine_alpha", "fine_tail")  # limits of the slowest steps, until 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,13 +204,11 @@ def _load(path: Path) -> CriteriaSet:
             f"{where}: not a complete JSON document ({error}); fetch it again, or learn it again"
         ) from None
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema not in READABLE:
+    if schema != SCHEMA:
         raise CriteriaError(
             f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; '
             "learn them again, or use the Anubis that wrote them"
         )
-    if schema != SCHEMA:
-        _drop_limits_of_slowest(document, where)
     file = read(document, _File, where, CriteriaError)
     return CriteriaSet(
         sku=file.sku,
@@ -224,19 +216,6 @@ def _load(path: Path) -> CriteriaSet:
         provenance=Provenance(**_select_fields(file, OF_PROVENANCE)),
         node_kind=file.node_kind,
     )
-
-
-def _drop_limits_of_slowest(document: dict[str, Any], where: str) -> None:
-    """Remove fields that an earlier schema had. A criterion that needs them cannot be used."""
-    entries = document.get("criteria")
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and any(
-            entry.pop(name, None) is not None for name in OF_THE_SLOWEST
-        ):
-            raise CriteriaError(
-                f"{where}: {entry.get('benchmark')} {entry.get('metric')} has a limit of its "
-                "slowest steps, which are counted now: learn these criteria again"
-            )
 
 
 def _check_slow_steps(slow: SlowSteps, where: str) -> None:

@@ -358,10 +358,6 @@ CRITERIA: dict[str, tuple[Callable[[str], str], str]] = {
         ),
         "slow_steps needs as many numbers in usual as in scatter",
     ),
-    "a limit that is no more": (
-        lambda text: entry(fine_alpha=0.5)(text).replace("criteria/3", "criteria/2"),
-        "flow speed has a limit of its slowest steps, which are counted now",
-    ),
     "no reference": (entry(reference=[]), "must be a list of positive numbers"),
     "negative": (entry(reference=[1.0, -1.0]), "must be a list of positive numbers"),
     "one criterion twice": (
