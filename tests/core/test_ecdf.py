@@ -15,7 +15,7 @@ from naive import typical_loss as naive_typical_loss
 from strategies import arrays, fleets, samples, tails
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judge import ecdf
+from anubis.core.judge import compiled_ecdf, ecdf
 
 FEW = (0, ecdf.FEW)  # with 0 the smallest fleet is compared by compiled loops
 ways = st.sampled_from(
@@ -154,3 +154,16 @@ def test_distances_to_one_sample_equal_the_definition(fleet, reference, tail, wo
 def test_samples_that_are_not_positive_numbers_are_refused(bad, direction):
     with pytest.raises(CriteriaError):
         ecdf.goodness(np.array(bad, dtype=float), direction)
+
+
+def test_loops_that_setup_has_compiled_serve_fleets_of_any_size():
+    ecdf.compile_loops()
+    loops = (compiled_ecdf.divide, compiled_ecdf.distances_to, compiled_ecdf.typical_losses)
+    compiled = [list(loop.signatures) for loop in loops]
+    assert all(compiled)
+    for nodes, values in ((1000, 1), (9, 300)):
+        fleet = ecdf.Bundle.from_samples(1.0 + np.arange(1.0 * nodes * values).reshape(nodes, -1))
+        ecdf.distance_sums(fleet, 0.0, np.arange(nodes) > 3)
+        ecdf.distances_to(fleet, fleet[1], 0.0, worse=False)
+        ecdf.typical_losses(fleet, fleet[1])
+    assert [list(loop.signatures) for loop in loops] == compiled

@@ -229,6 +229,14 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
     return sums[rank]
 
 
+def compile_loops() -> None:
+    """Have numba compile the loops, which takes seconds, and keep them in its cache on disk."""
+    fleet = Bundle.from_samples(1.0 + np.arange(720.0).reshape(90, 8))
+    distance_sums(fleet, 0.05)
+    distances_to(fleet, fleet[0], 0.05, worse=True)
+    typical_losses(fleet, fleet[0])
+
+
 def _single_value_sums(values: Samples, order: Positions, counted: Mask) -> Samples:
     """The sums over all others of 1 - smaller/larger, by two running sums. Equal values have equal
     sums, in any order."""
