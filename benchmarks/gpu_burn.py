@@ -5,15 +5,21 @@ first is silent data corruption; the first is checked against fp64. The rate, co
 is one sample per second, so that throttling shows as the GPUs grow hot. Each product goes to the
 next place in the GPU's memory, so that soon all of it is written and read, and again and again.
 
+Several turns have other numbers each, and one shape after the other: other kernels and other wires
+get hot than in hours of one product.
+
 A load that swings is harder on power supplies than one without a pause: products for half of a
 period and rest for the other half, on all GPUs in step. Its rate is that of the times of work.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
@@ -28,11 +34,16 @@ if TYPE_CHECKING:
 AUTO = {"cuda": "bf16", "cpu": "fp32"}
 SIZE = {"cuda": 8192, "cpu": 512}
 WORK_SHARE = 0.45  # of a period: nearly half, so that a late start does not cost the next one
+SHAPES = {  # of turns: rows, columns and terms, as shares of the size; all do the same work
+    "": (1.0, 1.0, 1.0),
+    "tall": (2.0, 1.0, 0.5),
+    "deep": (0.5, 1.0, 2.0),
+}
 PLACES_ON_A_CPU = 4  # main memory is not filled: others live in it
 
 BENCHMARK = contract.Benchmark(
     name="gpu_burn",
-    version="2",
+    version="3",
     summary="A load on all GPUs at once, without a pause or swinging, every result checked.",
     stresses="power delivery and cooling of the whole node, matrix units, all of the GPUs' memory",
     reveals="silent data corruption, bad memory, thermal throttling, a power cap, a GPU that falls "
@@ -42,8 +53,8 @@ BENCHMARK = contract.Benchmark(
         contract.higher(
             "tflops",
             "TFLOP/s",
-            "per number format, and period if it swings; one sample per second of load, checking "
-            "included",
+            "per number format, and shape or period if there are several; one sample per second of "
+            "load, checking included",
             ceiling="the vendor's dense rate of the format, less about a tenth for checking",
         ),
         contract.AGREEMENT,
@@ -82,6 +93,13 @@ BENCHMARK = contract.Benchmark(
             "seconds", 60, "per format and period", smoke=1, at_least=1, more_is_stronger=True
         ),
         contract.Parameter(
+            "turns",
+            1,
+            "of all formats, each with other numbers and the next of three shapes",
+            at_least=1,
+            more_is_stronger=True,
+        ),
+        contract.Parameter(
             "cool_down",
             30,
             "seconds of rest at the end, so that the next test starts cool",
@@ -99,6 +117,7 @@ def measure(
     memory_share: float,
     swing_ms: str,
     seconds: int,
+    turns: int,
     cool_down: int,
 ) -> None:
     from kit.timing import devices
@@ -112,18 +131,32 @@ def measure(
     kind = gpus[0].type
     n = size or SIZE[kind]
     names = choose(report, dtypes, AUTO[kind], FORMATS, gpus[0])
-    if reason := next(filter(None, (lacks_product(name, (n, n, n)) for name in names)), ""):
+    shapes = [shape_of(turn, n) for turn in range(min(turns, len(SHAPES)))]
+    reasons = (lacks_product(name, shape) for name in names for shape in shapes)
+    if reason := next(filter(None, reasons), ""):
         raise contract.BadParameter(f'size cannot be "{n}": {reason}')
     periods_ms = contract.sizes("swing_ms", swing_ms, at_least=0)
     report.note(size=n)
+    loads: Loads = {}
     with ThreadPoolExecutor(len(gpus)) as threads:
-        for name in names:
-            burns = list(threads.map(lambda gpu, name=name: Burn(name, n, gpu, memory_share), gpus))
+        for turn, name in product(range(turns), names):
+            make = partial(Burn, name, n, memory_share=memory_share, turn=turn)
+            burns = list(threads.map(make, gpus))
             for period_ms in periods_ms:
-                burn_all(report, burns, period_ms, seconds, threads)
+                burn_all(report, burns, period_ms, seconds, threads, loads)
             del burns
             free_memory()
+    for load, of_devices in loads.items():
+        for device, total in of_devices.items():
+            show(report, load, str(device), total)
+            state_ceiling(report, f"tflops:{load}", load.partition("/")[0], device)
     sleep(cool_down)
+
+
+def shape_of(turn: int, n: int) -> tuple[int, int, int]:
+    """Return rows, columns and terms of the products of a turn."""
+    rows, columns, terms = list(SHAPES.values())[turn % len(SHAPES)]
+    return int(rows * n), int(columns * n), int(terms * n)
 
 
 def free_memory() -> None:
@@ -133,17 +166,31 @@ def free_memory() -> None:
     torch.cuda.empty_cache()  # does nothing without a GPU
 
 
+@dataclass
+class Load:
+    """What one device did under a load, in all turns of it."""
+
+    samples: list[float] = field(default_factory=list)  # TFLOP/s, second by second
+    wrong: int = 0
+    bytes: int = 0  # that the products filled
+    swings: Mapping[str, float] = field(default_factory=dict)
+
+
+Loads = dict[str, dict["torch.device", Load]]
+
+
 def burn_all(
     report: contract.Report,
     burns: list[Burn],
     period_ms: int,
     seconds: float,
     threads: ThreadPoolExecutor,
+    loads: Loads,
 ) -> None:
     from kit.gpus.gpu_watch import watch_gpu
     from kit.together import start_together
 
-    load = f"{burns[0].name}/{period_ms}ms" if period_ms else burns[0].name
+    load = "/".join(filter(None, (burns[0].name, f"{period_ms}ms" if period_ms else "")))
     with ExitStack() as watches:
         for burn in burns:
             watches.enter_context(
@@ -152,43 +199,48 @@ def burn_all(
         swing = partial(Swing, period_ms / 1e3, start_together()) if period_ms else None
         series = list(threads.map(lambda burn: burn.run(seconds, swing and swing()), burns))
     for burn, samples in zip(burns, series, strict=True):
-        show(report, load, burn, samples)
+        total = loads.setdefault(load, {}).setdefault(burn.device, Load())
+        total.samples += samples
+        total.wrong += burn.wrong_results()
+        total.bytes, total.swings = burn.bytes, burn.swings
 
 
-def show(report: contract.Report, load: str, burn: Burn, samples: list[float]) -> None:
-    device, wrong = str(burn.device), burn.wrong_results()
-    report.add(f"tflops:{load}", device, samples)
-    report.add(f"agreement:{load}", device, contract.agreement(wrong))
-    facts = {"filled_bytes": burn.bytes, "wrong_results": wrong}
-    for name, fact in (facts | ({"swings": burn.swings} if burn.swings else {})).items():
+def show(report: contract.Report, load: str, device: str, total: Load) -> None:
+    report.add(f"tflops:{load}", device, total.samples)
+    report.add(f"agreement:{load}", device, contract.agreement(total.wrong))
+    facts = {"filled_bytes": total.bytes, "wrong_results": total.wrong}
+    for name, fact in (facts | ({"swings": total.swings} if total.swings else {})).items():
         report.notes.setdefault(name, {}).setdefault(device, {})[load] = fact
-    state_ceiling(report, f"tflops:{load}", burn.name, burn.device)
 
 
 class Burn:
-    """One device's load in one format, and its results."""
+    """One device's load in one format and shape, and its results."""
 
-    def __init__(self, name: str, n: int, device: torch.device, memory_share: float = 0.0) -> None:
+    def __init__(
+        self, name: str, n: int, device: torch.device, memory_share: float = 0.0, turn: int = 0
+    ) -> None:
         import torch
 
-        self.name, self.metric, self.device = name, f"tflops:{name}", device
-        self.flop = flop(n, n, n)
-        product = Product(name, n, n, n, device)
-        product.multiply()
-        self.first_is_wrong = product.wrong_elements() > 0
-        self.first = bits(product.out).clone()
-        self.differs = torch.empty(n, n, dtype=torch.bool, device=device)
+        shape = list(SHAPES)[turn % len(SHAPES)]
+        self.name, self.device = f"{name}/{shape}" if shape else name, device
+        rows, columns, terms = shape_of(turn, n)
+        self.flop = flop(rows, columns, terms)
+        first = Product(name, rows, columns, terms, device, seed=turn)
+        first.multiply()
+        self.first_is_wrong = first.wrong_elements() > 0
+        self.first = bits(first.out).clone()
+        self.differs = torch.empty(rows, columns, dtype=torch.bool, device=device)
         self.different = torch.zeros((), dtype=torch.int64, device=device)
-        places = [product.out, *more_places(product.out, memory_share)]
-        self.bytes = len(places) * product.out.nbytes
-        self.products = [(product.kernel(place), bits(place)) for place in places]
-        self.turn, self.now = 0, bits(product.out)
+        places = [first.out, *more_places(first.out, memory_share)]
+        self.bytes = len(places) * first.out.nbytes
+        self.products = [(first.kernel(place), bits(place)) for place in places]
+        self.at, self.now = 0, bits(first.out)
         self.swings: dict[str, float] = {}
 
     def multiply(self) -> None:
-        self.turn = (self.turn + 1) % len(self.products)
-        product, self.now = self.products[self.turn]
-        product()
+        self.at = (self.at + 1) % len(self.products)
+        multiply, self.now = self.products[self.at]
+        multiply()
 
     def run(self, seconds: float, swing: Swing | None = None) -> list[float]:
         """Return TFLOP/s, second by second: a device that slows down gets fewer products into

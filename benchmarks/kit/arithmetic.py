@@ -143,14 +143,21 @@ class Product:
     answer."""
 
     def __init__(
-        self, name: str, m: int, n: int, k: int, device: torch.device, batch: int | None = None
+        self,
+        name: str,
+        m: int,
+        n: int,
+        k: int,
+        device: torch.device,
+        batch: int | None = None,
+        seed: int = 0,
     ) -> None:
         import torch
 
         torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
         _, kind_out, tolerance = FORMATS[name]
         kind = kind_of(name, device)
-        generator = torch.Generator(device).manual_seed(k)
+        generator = torch.Generator(device).manual_seed(k + seed)
         first = () if batch is None else (batch,)
         self.name, self.tolerance = name, tolerance * k**0.5
         self.factors: tuple[Factor, ...] = ()

@@ -6,6 +6,7 @@ import itertools
 import random
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import contract
@@ -484,6 +485,27 @@ def test_a_device_that_is_wrong_from_the_first_product_on_is_not_taken_for_right
     assert burn.wrong_results() == 1
 
 
+def test_each_turn_of_a_burn_has_other_numbers_the_next_shape_and_as_much_work():
+    burns = [gpu_burn.Burn("fp32", 64, CPU, turn=turn) for turn in range(4)]
+    assert [burn.name for burn in burns] == ["fp32", "fp32/tall", "fp32/deep", "fp32"]
+    assert [tuple(burn.first.shape) for burn in burns[:3]] == [(64, 64), (128, 64), (32, 64)]
+    assert {burn.flop for burn in burns} == {2 * 64**3}
+    assert not any(burn.first_is_wrong for burn in burns)
+    assert not torch.equal(burns[0].first, burns[3].first)
+
+
+def test_samples_of_several_turns_of_a_load_are_one_series():
+    burn = types.SimpleNamespace(name="fp32", device=CPU, bytes=64, swings={})
+    burn.run, burn.wrong_results = lambda *_: [2.0, 3.0], lambda: 1
+    report, loads = contract.Report(frozenset({"tflops", "agreement"})), {}
+    with ThreadPoolExecutor(1) as threads:
+        for _ in range(2):
+            gpu_burn.burn_all(report, [burn], 0, 1, threads, loads)
+    gpu_burn.show(report, "fp32", "cpu", loads["fp32"][CPU])
+    told = {series["metric"]: series["samples"] for series in report.series}
+    assert told == {"tflops:fp32": [2.0, 3.0, 2.0, 3.0], "agreement:fp32": [1 / 3]}
+
+
 def test_throttling_shows_second_by_second_and_does_not_prolong_the_burn(monkeypatch):
     """By a clock of our own, which every product moves on: 10 ms each, 40 ms after 5 seconds."""
     now = [0.0]
@@ -522,8 +544,8 @@ import kit.timing, contract, gpu_burn
 
 kit.timing.devices = lambda: [torch.device("cpu"), torch.device("cpu", 0)]
 class Spoilt(gpu_burn.Burn):
-    def __init__(self, name, n, device, memory_share):
-        super().__init__(name, n, device, memory_share)
+    def __init__(self, name, n, device, **others):
+        super().__init__(name, n, device, **others)
         sound, products = self.multiply, itertools.count(1)
         def multiply():
             sound()
@@ -583,5 +605,5 @@ def test_a_burn_rests_at_its_end_so_that_the_next_program_begins_cool(monkeypatc
     rested: list[float] = []
     monkeypatch.setattr(gpu_burn, "sleep", rested.append)
     monkeypatch.setattr(gpu_burn, "burn_all", lambda *_: None)
-    gpu_burn.measure(contract.Report(frozenset()), "fp32", 64, 0.0, "0", 1, 120)
+    gpu_burn.measure(contract.Report(frozenset()), "fp32", 64, 0.0, "0", 1, 1, 120)
     assert rested == [120]
