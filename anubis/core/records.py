@@ -283,6 +283,8 @@ class SuiteEntry:
     """How many nodes a group of batches has."""
     rounds: int | None = None
     """How many rounds of pairs. Default: all of them."""
+    repaired_only: bool = False
+    """Whether only nodes that come from a repair run it (`--repaired`)."""
 
     def __post_init__(self) -> None:
         for name, least in (("repeats", 1), ("rounds", 1), ("size", 2)):
@@ -310,6 +312,11 @@ class Suite:
     name: str
     summary: str
     benchmarks: tuple[SuiteEntry, ...]
+
+    def leave_out(self, *, repaired: bool) -> Suite:
+        """Return the suite of nodes that come from a repair, or of all others."""
+        kept = (entry for entry in self.benchmarks if repaired or not entry.repaired_only)
+        return replace(self, benchmarks=tuple(kept))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -160,6 +160,7 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
     crosses_after = request.crosses_fabric and kind.is_signed
 
     suite = configs.suite(request.suite or (pairs if kind.names_parts else "quick"))
+    suite = suite.leave_out(repaired=request.repaired)
     then = configs.suite(pairs) if crosses_after else None
     policy = configs.policy(request.policy)
     folders = (places.shipped_folder("benchmarks"), *request.benchmarks)

@@ -82,7 +82,7 @@ def refuse_nodes(part: ClusterHistory, event: FleetEvent, terms: Terms, *, may_t
 
 
 def read_repertoire(terms: Terms) -> Repertoire:
-    suite = configs.suite(terms.suite)
+    suite = configs.suite(terms.suite).leave_out(repaired=terms.repaired)
     if terms.criteria:  # unusable ones are refused now, also if no test will read them
         with named_by_request():
             criteria_files.load(terms.criteria.expanduser(), suite.name)

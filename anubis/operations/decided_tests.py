@@ -54,6 +54,7 @@ def carried_out_tests(
         partners=partners,
         job=terms.job,
         leaves_out_busy=leaves_out_busy,
+        repaired=terms.repaired,
     )
     with ExitStack() as until_answered:
         try:
@@ -79,6 +80,7 @@ def _acceptance(request: ValidateRequest, nodes: Collection[str], caller: Caller
         name=request.name,
         job=request.job,
         leaves_out_busy=request.leaves_out_busy,
+        repaired=request.repaired,
         suite=request.suite,
         policy=request.policy,
         benchmarks=request.benchmarks,

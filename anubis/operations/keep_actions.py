@@ -163,7 +163,7 @@ class ActionRunner:
         if test.proof is Proof.TOGETHER:
             self._carry_out(action, test, name, carried_out(self._search(test, name), self._caller))
             return True
-        terms = self._turns.terms(test.proof)
+        terms = replace(self._turns.terms(test.proof), repaired=test.follows_repair)
         repertoire = read_repertoire(terms)
         event, past = _event(test), past_of(self._part, at, repertoire).doubting(time.doubt)
         decision = weigh(event, terms, repertoire, past, self._part, at)

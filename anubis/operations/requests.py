@@ -197,6 +197,7 @@ class CampaignRequest(Unasked):
     partners: Sequence[str] = ()  # proven nodes among `nodes`, as partners of those under test
     job: str = ""  # id of the job that the nodes are for: its own work there is no obstacle
     leaves_out_busy: bool = False  # named nodes at work are left out, and the others measured
+    repaired: bool = False  # the nodes come from a repair
 
     def __post_init__(self) -> None:
         if (self.counters or self.over_s) and not self.crosses_fabric:
@@ -253,6 +254,10 @@ class ValidateRequest(CampaignRequest):
 
     verb = "validate"
 
+    repaired: Annotated[
+        bool,
+        Option(help="The nodes come from a repair: run what only such nodes run, too."),
+    ] = False
     suite: SuiteName = "quick"
     policy: PolicyFile = "default"
     criteria: CriteriaPath = None
@@ -454,6 +459,7 @@ class Terms:
             "nodes.",
         ),
     ] = ()
+    repaired: bool = False  # the nodes come from a repair
 
 
 # --- what was measured before ----------------------------------------------------------------

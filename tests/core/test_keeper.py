@@ -577,9 +577,13 @@ def test_from_a_defect_to_the_proof_of_its_repair(cluster):
     assert cluster.state() is State.REPAIRING
     cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n0",))))
     assert cluster.state() is State.OUT
-    test = only(cluster.tick(), Prove)
-    assert test.proof is Proof.FULL
-    commands = cluster.answer(test)
+    cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n1",))))
+    tests = {tuple(c.owed): c for c in cluster.tick() if isinstance(c, Prove)}
+    assert {nodes: (test.proof, test.follows_repair) for nodes, test in tests.items()} == {
+        ("n0",): (Proof.FULL, True),
+        ("n1",): (Proof.FULL, False),
+    }
+    commands = cluster.answer(tests["n0",])
     assert only(commands, CloseTicket).ticket == ticket
     assert only(commands, Release).node == "n0"
     cluster.look()

@@ -30,7 +30,13 @@ from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
 from anubis.core.judge.foreign_load import CODE as FOREIGN_LOAD
 from anubis.core.judge.foreign_load import ForeignLoad, judge_under_load
 from anubis.core.judge.group_verdicts import judge_members, searches
-from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
+from anubis.core.judge.limits import (
+    ANSWERS,
+    find_excess,
+    limit_of,
+    limits_by_metric,
+    positions_outside,
+)
 from anubis.core.judge.missing_values import judge_missing
 from anubis.core.judge.node_kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.pair_verdicts import Crossed
@@ -225,7 +231,9 @@ def _judge_each_key(
         if not len(alike):
             continue
         criterion = criterion_of.get(alike.key)
-        if criterion is None:
+        if criterion is None and limit and alike.key.metric.partition(":")[0] == ANSWERS:
+            yield _KeyVerdicts([batch_verdict_on(alike, Judgement.HEALTHY, "OK", WITHIN)])
+        elif criterion is None:
             reason = missing_criterion_reason(alike.key, criterion_of)
             unknown = batch_verdict_on(alike, Judgement.UNKNOWN, "NO-CRITERION", reason)
             yield _KeyVerdicts([unknown])

@@ -28,6 +28,7 @@ from anubis.core.judge.verdicts import spelled_code
 from anubis.core.records import BenchmarkSpec, Limit, Policy, Remedy, Result, Series
 
 EVERY_PROGRAM = "*"  # instead of a benchmark
+ANSWERS = "agreement"  # metric: right answers need no norm, so that its limit suffices
 
 Limits = Mapping[tuple[str, str], Limit]
 
@@ -58,7 +59,7 @@ def find_excess(benchmark: str, series: Series, unit: str, limit: Limit) -> Find
     place = place_clause(series.device)
     if is_state(benchmark, series.metric):
         return Finding(reason=f"{words}{place} ({limit.source})", cause=words)
-    if series.metric.partition(":")[0] == "agreement" and 0 < value < 1:
+    if series.metric.partition(":")[0] == ANSWERS and 0 < value < 1:
         return find_wrong_answers(benchmark, series.metric, series.device, value)
     against = f"{value:.4g} instead of {limit}{unit_clause(unit)} ({limit.source})"
     return Finding(

@@ -80,6 +80,10 @@ class Prove(_OfMode):
     about: str  # the category of the incident
     owed: Mapping[str, tuple[Owed, ...]]  # by node
 
+    @property
+    def follows_repair(self) -> bool:
+        return any(owed.debt is Debt.REPAIR for debts in self.owed.values() for owed in debts)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Swap(_OfMode):

@@ -371,6 +371,11 @@ class Life:
             return Proof.FULL, ""
         return min(needs, default=(Proof.LIGHT, ""))
 
+    @property
+    def follows_repair(self) -> bool:
+        """Return whether its next test is to prove a repair."""
+        return any(owed.debt is Debt.REPAIR for owed in self.owed_alone)
+
     def add_debt(self, debt: Debt, at: float, about: str = "") -> Self:
         """Life with one more debt, unless a later test has already paid it."""
         return self.add_owed(Owed(debt=debt, at=at, about=about))

@@ -43,18 +43,18 @@ class Proofs:
 
     def begin_due(self, at: float) -> list[Prove]:
         """Begin the tests that may begin now, the most urgent nodes first: one test for each kind
-        of proof."""
+        of proof, and one of nodes that come from a repair, which takes longer."""
         waiting = [life for life in self._lives.values() if self._may_be_tested(life, at)]
         waiting.sort(key=lambda life: (_urgency(life), life.node))
         there = self._lives.count(FLEET).among
         under_test = sum(life.trial is not None for life in self._lives.values())
         places = allowed_count(self._policy.tested_at_once, there) - under_test
-        groups: defaultdict[tuple[Proof, str], list[Life]] = defaultdict(list)
+        groups: defaultdict[tuple[tuple[Proof, str], bool], list[Life]] = defaultdict(list)
         for life in waiting[: max(0, places)]:
-            groups[life.needs].append(life)
+            groups[life.needs, life.follows_repair].append(life)
         return [
             self._test(needs, {life.node: life.owed_alone for life in lives}, self._policy.test, at)
-            for needs, lives in groups.items()
+            for (needs, _), lives in groups.items()
         ]
 
     def end_late_searches(self, at: float) -> Iterator[Notify]:
