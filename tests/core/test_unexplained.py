@@ -68,10 +68,13 @@ def with_devices(fabric, scheme):
 
 
 @pytest.mark.parametrize("scheme", ["HCAs", "HCAs of the older name", "interfaces with dashes"])
-def test_a_dead_leaf_is_named_under_any_names_of_adapters(scheme):
+def test_a_dead_leaf_is_named_under_any_names_of_adapters_and_leaves_its_nodes_unproven(scheme):
     fabric = with_devices(RAILS, scheme)
     view = scanned(fabric, [DEAD_LEAF])
     assert verdicts(view) == {(DEAD_LEAF.part,)}
+    below = {nic.node for nic in fabric.nics_on[DEAD_LEAF.part.name]}
+    assert {*view.assessment.named(Judgement.UNKNOWN)} == below  # their other rails are good
+    assert {*view.assessment.named(Judgement.HEALTHY)} == {*fabric.nodes} - below
 
 
 @pytest.mark.parametrize("measured_as", ["interfaces", "processors", "half the GPUs of a node"])

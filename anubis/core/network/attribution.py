@@ -13,7 +13,7 @@ slow nodes too, and no other rail shows these nodes to be good.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from itertools import chain
 
 import numpy as np
@@ -392,10 +392,13 @@ def node_verdicts(
         {rail_nic.node for rail_nic in well},
         {rail_nic.node for rail_nic in (*well, *short)},
     )
-    unproven = _unproven_nics(fabric, short, parts) | {
-        node: nic_part(fabric, node, rail)
-        for rail, nodes in sorted(traffic.silent.items())
-        for node in nodes
+    unproven = {
+        **{rail_nic.node: rail_nic for rail_nic in short},
+        **{
+            node: RailNic(node, rail)
+            for rail, nodes in sorted(traffic.silent.items())
+            for node in nodes
+        },
     }
     in_doubt = {node for stray in traffic.strays if stray.reason for node in stray.nodes}
     unmapped = dict(sorted(traffic.unmapped))
@@ -410,9 +413,13 @@ def node_verdicts(
             reason = _no_good_pair_reason(fabric, node, parts)
             cause = "every pair with this node is below normal"
             yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason, cause)
-        elif part := unproven.get(node):
-            reason = f"no pair was good over {describe(fabric, part)}"
+        elif rail_nic := unproven.get(node):
+            part = describe(fabric, nic_part(fabric, *rail_nic))
+            culprit = _culprit(fabric, short.get(rail_nic, ()), parts)
+            reason = f"no pair was good over {part}{culprit}"
             cause = "no pair was good over one of its NICs"
+            if culprit:
+                cause = "a fault of the network behind one of its NICs"
             yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason, cause)
         elif device := unmapped.get(node):
             reason = (
@@ -446,22 +453,15 @@ def _rail_nics(traffic: Traffic) -> tuple[set[RailNic], dict[RailNic, list[Flow]
     return well, {rail_nic: flows for rail_nic, flows in short.items() if rail_nic not in well}
 
 
-def _unproven_nics(
-    fabric: Fabric, short: Mapping[RailNic, Sequence[Flow]], parts: Sequence[PartVerdict]
-) -> dict[str, Part]:
-    """The NIC of each node without a good flow, if no defect elsewhere explains all flows of that
-    NIC."""
-    faulty = {
-        part
-        for verdict in parts
-        if verdict.judgement is Judgement.DEFECTIVE
-        for part in verdict.parts
-    }
-    return {
-        rail_nic.node: nic_part(fabric, *rail_nic)
-        for rail_nic, flows in short.items()
-        if not faulty or not all(may_cross(fabric, flow, faulty) for flow in flows)
-    }
+def _culprit(fabric: Fabric, flows: Collection[Flow], parts: Sequence[PartVerdict]) -> str:
+    """End of a sentence that names the defect which explains all of these flows; empty: none
+    does. The ends of the flows stay unproven."""
+    for verdict in parts if flows else ():
+        faulty = set(verdict.parts)
+        is_faulty = verdict.judgement is Judgement.DEFECTIVE
+        if is_faulty and all(may_cross(fabric, flow, faulty) for flow in flows):
+            return f": all cross {verdict.subject}, which is at fault"
+    return ""
 
 
 def blamed_nodes(parts: Sequence[PartVerdict]) -> Iterator[Verdict]:
