@@ -554,6 +554,17 @@ def test_a_log_whose_clock_is_ahead_of_its_last_write_is_read(tmp_path):
     assert [event.rank for event in read(tmp_path).log] == [2]
 
 
+LAUNCHERS_LINES = (
+    "srun: error: n3: tasks 1,3: Exited with exit code 7",
+    "srun: error: Node failure on n2",
+    "mpirun noticed that process rank 2 with PID 71 on node n2 exited on signal 9 (Killed).",
+    "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
+    "  Process name: [[5531,1],2]",
+    "  Exit code:    17",
+    "(worker pid=211, ip=10.0.0.2) loss 2 [repeated 7x across cluster]",
+)
+
+
 def test_lines_alike_but_for_digits_are_read_as_each_line_by_itself(tmp_path, monkeypatch):
     """Naive: all words and all classes are sought in each line."""
     rows = tuple(row for row in CLASSES.classes if row.mark and row.log == "training")
@@ -566,10 +577,10 @@ def test_lines_alike_but_for_digits_are_read_as_each_line_by_itself(tmp_path, mo
     texts = [text for text in texts if not any(words in text for words in void)]
     texts += ["Traceback (most recent call last):", "OSError: shard 7 of 12", "    main()"]
     texts += ["2026-11-29 01:02:03 step 7", "2026-11-29 01:02:43,5 iteration 12 retry 3"]
-    for seed in range(3):
+    prefixes = ("", "[rank{}]: ", "[rank{}]: ", "{}: ", "(W pid={}) ", "[0] [default{}]: ")
+    for seed, (kinds, own) in enumerate([(texts, prefixes)] * 3 + [(LAUNCHERS_LINES, ("",))]):
         dice = random.Random(seed)
-        prefixes = ("", "[rank{}]: ", "[rank{}]: ", "{}: ", "(W pid={}) ", "[0] [default{}]: ")
-        lines = [dice.choice(prefixes).format(dice.randrange(4)) + text for text in texts * 3]
+        lines = [dice.choice(own).format(dice.randrange(4)) + text for text in (*kinds, *kinds) * 2]
         dice.shuffle(lines)
         lines = [redraw_digits(line, dice) for line in lines]
         lines += [f"2026-11-29 02:00:{number:02} step {number}" for number in range(20)]
@@ -578,7 +589,8 @@ def test_lines_alike_but_for_digits_are_read_as_each_line_by_itself(tmp_path, mo
         with monkeypatch.context() as patched:
             patched.setattr(LineShapes, "shape_of", look_closely)
             assert read(tmp_path / "train.log") == fast
-        assert len(fast.log) > 20
+        assert len(fast.log) > 20 or kinds == LAUNCHERS_LINES
+        assert len(fast.exits) > 3 or kinds == texts
         assert fast.progress
 
 
