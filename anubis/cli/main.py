@@ -44,13 +44,13 @@ from anubis.cli.schema import schema
 from anubis.cli.serve import serve
 from anubis.cli.streams import HELP, check_answer, open_outlets, say
 from anubis.cli.sweep import sweep
-from anubis.cli.verb import Family, Leaf
+from anubis.cli.verb import Family, Leaf, Verbs
 from anubis.cli.watch import watch
 from anubis.core.errors import INTERRUPTED, MISUSED, AnubisError
 
 app = typer.Typer(
     name="anubis",
-    cls=Family,
+    cls=Verbs,
     help="Keeps GPU clusters fit for work: measures nodes, learns what is normal, names what is "
     "not.",
     no_args_is_help=True,

@@ -1,5 +1,5 @@
 """Make a verb of a function: with the options that the fields of its record declare, flags without
-a type in the help, and words that a shell completes."""
+a type in the help, words that a shell completes, and old spellings that go on working."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from anubis.cli import amounts
+from anubis.cli.streams import say
 from anubis.core.errors import AnubisError, UsageError
 from anubis.operations.requests import (
     Argument,
@@ -181,6 +182,17 @@ class Family(TyperGroup):
         return _dress(super().get_params(ctx))
 
 
+class Verbs(Family):
+    """The verbs at the top. An old spelling is read as what it is called now, with a remark."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        words, remarks = renew(args)
+        if not ctx.resilient_parsing:
+            for remark in remarks:
+                say(remark)
+        return super().resolve_command(ctx, words)
+
+
 # --- completion --------------------------------------------------------------------------------
 
 FOLDERS = {  # option: its folder under configs/
@@ -252,3 +264,68 @@ def _nodes(context: Any, begun: str) -> list[str]:
     names = anubis.known_nodes(context.params.get("cluster"))
     fitting = (name for name in names if name.startswith(last))
     return [f"{before}{comma}{name}" for _, name in zip(range(NODES_SHOWN), fitting, strict=False)]
+
+
+# --- old spellings -----------------------------------------------------------------------------
+
+VERBS: Mapping[str, str] = {
+    "actions": "history actions",
+    "import": "history import",
+    "judge": "criteria judge",
+    "learn": "criteria learn",
+    "select": "gate --plan",
+    "simulate": "risk simulate",
+    "topology": "scan --help",
+    "topology show": "scan --draw",
+    "tune": "bench tune",
+    "watch-model": "criteria --help",
+    "watch-model show": "criteria show-watching",
+    "watch-model train": "criteria learn-watching",
+}
+OPTIONS: Mapping[str, Mapping[str, str]] = {  # of a verb, by its name at that time
+    "bench new": {"-b": "--benchmarks"},
+    "diagnose": {"--policy": "--diagnosis", "-t": "--topology"},
+    "import csv": {"-m": "--map"},
+    "import incidents": {"-m": "--mapping"},
+    "import nodes": {"-m": "--map"},
+    "keep": {"--test": "--carry-out"},
+    "learn": {"--from": "--criteria"},
+    "risk show": {"--file": "--risk-model"},
+    "risk train": {"--file": "--risk-model", "--model": "--kind"},
+    "select": {"--criteria": "--upgrade"},
+    "simulate": {"--model": "--risk-model"},
+    "topology show": {"--nodes": ""},  # nodes are named by their place now
+}
+
+
+def renew(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of a command line in today's spelling, and a remark for each that is old."""
+    renewed: list[str | None] = [*words]
+    remarks: list[str] = []
+    options = _first_match(words, OPTIONS)
+    for place, word in enumerate(words):
+        if word == "--":
+            break
+        name, joined, value = _split(word)
+        now = OPTIONS.get(options, {}).get(name)
+        if now is None:
+            continue
+        renewed[place] = f"{now}={value}".removeprefix("=") if joined else now or None
+        remarks.append(f"{name} of anubis {options} is now {now or 'an argument: NODES'}")
+    if verb := _first_match(words, VERBS):
+        renewed[: len(verb.split())] = VERBS[verb].split()
+        remarks.append(f"anubis {verb} is now anubis {VERBS[verb]}")
+    return [word for word in renewed if word is not None], remarks
+
+
+def _first_match(words: Sequence[str], names: Mapping[str, object]) -> str:
+    """The longest of these names with which the words begin."""
+    heads = (" ".join(words[:length]) for length in (2, 1))
+    return next((head for head in heads if head in names), "")
+
+
+def _split(word: str) -> tuple[str, str, str]:
+    """An option and the value that is written in one word with it: --name=value or -nvalue."""
+    if word.startswith("--"):
+        return word.partition("=")
+    return (word[:2], word[2:3], word[2:]) if word.startswith("-") else (word, "", "")
