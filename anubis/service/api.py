@@ -71,6 +71,7 @@ ClusterQuery = Annotated[
 LimitQuery = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
 OffsetQuery = Annotated[int, Query(ge=0, le=10_000_000, description="Pass over so many first.")]
 SCHEMAS = schemas()
+PATHS = {"risks": "/risk", "fabrics": "/fabric"}  # of lists that are not called as their path
 MEANINGS = {
     200: "The answer",
     201: "Kept: it was not known before",
@@ -107,6 +108,10 @@ def router(house: House) -> APIRouter:
             openapi_extra=content,
         )
 
+    def overview(name: str, summary: str, inquiry: Inquiry, kind: str, limit: int = 200) -> None:
+        handler = _list_overview(f"list_{name}", inquiry, kind, limit)
+        get(PATHS.get(name, f"/{name}"), handler, summary, kind)
+
     get("/nodes", list_nodes, "Each node without any further test.", "standing")
     get("/nodes/{cluster}/{node}", show_node, "One of them.", "standing", listed=False)
     get(
@@ -130,36 +135,32 @@ def router(house: House) -> APIRouter:
         *("verdict", "part", "kind", "crossed", "planted", "reckoning", "summary"),
     )
     get("/decisions", list_decisions, "Which tests events were worth, and why.", "decision")
-    get(
-        "/tickets",
-        list_tickets,
+    overview(
+        "tickets",
         "Nodes that are out, the longest first, and those whose repair was proven lately.",
-        "ticket",
+        *(tickets_overview, "ticket"),
     )
-    get(
-        "/risk",
-        list_risks,
+    overview(
+        "risks",
         "The nodes most likely to have an incident soon, and what carries that.",
-        "node-risk",
+        *(risk_overview, "node-risk", 100),
     )
-    get(
-        "/fabric",
-        list_fabrics,
+    overview(
+        "fabrics",
         "Of each cluster, when links and pairs were measured last, and what is suspected.",
-        "fabric",
+        *(fabric_overview, "fabric", 100),
     )
-    get("/looks", list_looks, "The last look at each job that is watched.", "watch")
+    overview("looks", "The last look at each job that is watched.", looks_overview, "watch")
     get(
         "/looks/{cluster}/{job:path}",
         show_look,
         "What it saw, as anubis watch --json prints it.",
         *("suspicion", "anomaly", "look"),
     )
-    get(
-        "/diagnoses",
-        list_diagnoses,
+    overview(
+        "diagnoses",
         "What was wrong with jobs that ended or make no progress, the newest first.",
-        "diagnosed",
+        *(diagnoses_overview, "diagnosed"),
     )
     get(
         "/diagnoses/{cluster}/{at}/{job:path}",
@@ -167,7 +168,7 @@ def router(house: House) -> APIRouter:
         "One of them, as anubis diagnose --json prints it, and what tests of its suspects came to.",
         *("fact", "diagnosis", "diagnosed"),
     )
-    get("/spares", list_spares, "Proven nodes that are kept ready, by sku.", "spares")
+    overview("spares", "Proven nodes that are kept ready, by sku.", tickets_overview, "spares")
     post(
         "/gate",
         answer_gate,
@@ -335,36 +336,6 @@ async def list_decisions(
     return documents(lines, snapshot.at, len(chosen))
 
 
-async def list_tickets(
-    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
-) -> Response:
-    return await _answer_from_overview(house, tickets_overview, "ticket", cluster, limit, offset)
-
-
-async def list_spares(
-    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
-) -> Response:
-    return await _answer_from_overview(house, tickets_overview, "spares", cluster, limit, offset)
-
-
-async def list_risks(
-    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 100, offset: OffsetQuery = 0
-) -> Response:
-    return await _answer_from_overview(house, risk_overview, "node-risk", cluster, limit, offset)
-
-
-async def list_fabrics(
-    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 100, offset: OffsetQuery = 0
-) -> Response:
-    return await _answer_from_overview(house, fabric_overview, "fabric", cluster, limit, offset)
-
-
-async def list_looks(
-    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
-) -> Response:
-    return await _answer_from_overview(house, looks_overview, "watch", cluster, limit, offset)
-
-
 def show_look(house: House, cluster: PathName, job: PathName, request: Request) -> Response:
     requester = requester_of(request)
     lines = find_look(cluster, job, request).lines.splitlines()
@@ -376,14 +347,6 @@ def find_look(cluster: str, job: str, request: Request) -> LookDetails:
     if details is None:
         raise Refused(404, f'no look at a job "{job}" of cluster "{cluster}" saw anything')
     return details
-
-
-async def list_diagnoses(
-    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
-) -> Response:
-    return await _answer_from_overview(
-        house, diagnoses_overview, "diagnosed", cluster, limit, offset
-    )
 
 
 def show_diagnosis(
@@ -406,13 +369,22 @@ def find_diagnosis(
     return kept
 
 
-async def _answer_from_overview(
-    house: House, inquiry: Inquiry, kind: str, cluster: str | None, limit: int, offset: int
-) -> Response:
-    await house.refuse_unknown_cluster(cluster)
-    overview = await house.overviews.read(inquiry)
-    lines = overview.lines_of(kind, cluster)
-    return documents(lines[offset : offset + limit], overview.at, len(lines))
+def _list_overview(name: str, inquiry: Inquiry, kind: str, usual: int) -> Any:
+    """Make the handler `name`, which lists documents of one kind of an overview."""
+
+    async def answer(
+        house: House,
+        cluster: ClusterQuery = None,
+        limit: LimitQuery = usual,
+        offset: OffsetQuery = 0,
+    ) -> Response:
+        await house.refuse_unknown_cluster(cluster)
+        overview = await house.overviews.read(inquiry)
+        lines = overview.lines_of(kind, cluster)
+        return documents(lines[offset : offset + limit], overview.at, len(lines))
+
+    answer.__name__ = name
+    return answer
 
 
 # --- telling and asking -----------------------------------------------------------------------

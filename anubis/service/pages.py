@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 
 from anyio import to_thread
@@ -35,6 +35,7 @@ from anubis.service.fleet_cache import Snapshot
 from anubis.service.requester import Requester
 from anubis.service.service_state import House
 from anubis.service.slow_pages import (
+    Inquiry,
     diagnoses_overview,
     drift_overview,
     fabric_overview,
@@ -44,6 +45,14 @@ from anubis.service.slow_pages import (
 )
 
 HTML = "text/html; charset=utf-8"
+OVERVIEWS: Mapping[str, Inquiry] = {
+    "/drift": drift_overview,
+    "/tickets": tickets_overview,
+    "/risk": risk_overview,
+    "/fabric": fabric_overview,
+    "/looks": looks_overview,
+    "/diagnoses": diagnoses_overview,
+}
 LOOKS_EVERY_S = 2.0  # whether a page changed, for a person who watches it
 STREAMED_S = 600.0  # then the browser asks again
 MOST_STREAMS = 50  # open pages that are kept up to date
@@ -72,10 +81,6 @@ def router(house: House) -> APIRouter:
             clusters = health_of_clusters(snapshot)
             snapshot.pages["over-time"] = health_page(clusters, snapshot.at, simulated_in(snapshot))
         return _page(snapshot.pages["over-time"])
-
-    @pages.get("/drift")
-    async def all_drift() -> Response:
-        return _page((await house.overviews.read(drift_overview)).page)
 
     @pages.get("/drift/{cluster}/{node:path}")
     def own_drift(cluster: str, node: str, request: Request) -> Response:
@@ -157,30 +162,10 @@ def router(house: House) -> APIRouter:
             written.decisions_made(snapshot.decisions, snapshot.at, simulated_in(snapshot))
         )
 
-    @pages.get("/tickets")
-    async def tickets() -> Response:
-        return _page((await house.overviews.read(tickets_overview)).page)
-
-    @pages.get("/risk")
-    async def risk() -> Response:
-        return _page((await house.overviews.read(risk_overview)).page)
-
-    @pages.get("/fabric")
-    async def fabric() -> Response:
-        return _page((await house.overviews.read(fabric_overview)).page)
-
-    @pages.get("/looks")
-    async def looks() -> Response:
-        return _page((await house.overviews.read(looks_overview)).page)
-
     @pages.get("/looks/{cluster}/{job:path}")
     def look(cluster: str, job: str, request: Request) -> Response:
         """Return the page that anubis watch --html writes."""
         return _page(find_look(cluster, job, request).page)
-
-    @pages.get("/diagnoses")
-    async def diagnoses() -> Response:
-        return _page((await house.overviews.read(diagnoses_overview)).page)
 
     @pages.get("/diagnoses/{cluster}/{at}/{job:path}")
     def diagnosis(cluster: str, at: str, job: str, request: Request) -> Response:
@@ -188,11 +173,21 @@ def router(house: House) -> APIRouter:
         facts = json.loads(details.page)
         return _page(shown_again(facts, diagnosed.tested, rooms="/diagnoses"))
 
+    for path, ask in OVERVIEWS.items():
+        pages.get(path)(_overview_page(house, ask))
+
     @pages.get("/live.js")
     def live() -> Response:
         return Response(written.live_script(), media_type="text/javascript")
 
     return pages
+
+
+def _overview_page(house: House, ask: Inquiry) -> Callable[[], Awaitable[Response]]:
+    async def answer() -> Response:
+        return _page((await house.overviews.read(ask)).page)
+
+    return answer
 
 
 def _page(text: str) -> Response:

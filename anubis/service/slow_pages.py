@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import wraps
+from typing import Any
 
 from anubis.operations.diagnose_due import last_diagnoses
 from anubis.operations.fleet import simulated_clusters
@@ -57,95 +59,75 @@ class Overview:
         return [line for name, line in self.documents[kind] if cluster in (None, name)]
 
 
-def tickets_overview(question: Question) -> Overview:
-    requester, settings = question.requester, question.settings
-    at = requester.clock()
+Inquiry = Callable[[Question], Overview]
+# a page, what it shows beside the time and the remark on simulated fleets, and documents by type
+Answered = tuple[Callable[[Any, float, str], str], Any, Mapping[str, Sequence[ClusterLine]]]
+
+
+def answers(find: Callable[[ServiceSettings, Requester], Answered]) -> Inquiry:
+    """Make an inquiry of a function that finds what its page and documents show."""
+
+    @wraps(find)
+    def ask(question: Question) -> Overview:
+        requester = question.requester
+        at = requester.clock()
+        page, shown, documents = find(question.settings, requester)
+        return Overview(at=at, page=page(shown, at, question.simulated), documents=documents)
+
+    return ask
+
+
+@answers
+def tickets_overview(settings: ServiceSettings, requester: Requester) -> Answered:
     clusters = out_of_work(settings.policy, requester)
     every = [ticket for cluster in clusters for ticket in (*cluster.tickets, *cluster.closed)]
     buffers = [buffer for cluster in clusters for buffer in cluster.buffers]
-    return Overview(
-        at=at,
-        page=tickets.tickets_page(clusters, at, question.simulated),
-        documents={
-            "ticket": [(ticket.cluster, tickets.ticket_line(ticket)) for ticket in every],
-            "spares": [(buffer.cluster, tickets.spares_line(buffer)) for buffer in buffers],
-        },
-    )
+    documents = {
+        "ticket": [(ticket.cluster, tickets.ticket_line(ticket)) for ticket in every],
+        "spares": [(buffer.cluster, tickets.spares_line(buffer)) for buffer in buffers],
+    }
+    return tickets.tickets_page, clusters, documents
 
 
-def risk_overview(question: Question) -> Overview:
-    requester, settings = question.requester, question.settings
-    at = requester.clock()
+@answers
+def risk_overview(settings: ServiceSettings, requester: Requester) -> Answered:
     glances = risk_at_a_glance(settings.suite, settings.policy, settings.benchmarks, requester)
-    return Overview(
-        at=at,
-        page=risk_page.risk_page(glances, at, question.simulated),
-        documents={
-            "node-risk": [
-                (glance.cluster, risk_page.node_line(glance, node))
-                for glance in glances
-                for node in glance.nodes
-            ]
-        },
-    )
+    nodes = [
+        (glance.cluster, risk_page.node_line(glance, node))
+        for glance in glances
+        for node in glance.nodes
+    ]
+    return risk_page.risk_page, glances, {"node-risk": nodes}
 
 
-def fabric_overview(question: Question) -> Overview:
-    requester = question.requester
-    at = requester.clock()
+@answers
+def fabric_overview(settings: ServiceSettings, requester: Requester) -> Answered:
     clusters = links_at_a_glance(requester)
-    return Overview(
-        at=at,
-        page=links.fabric_page(clusters, at, question.simulated),
-        documents={"fabric": [(c.cluster, links.network_line(c)) for c in clusters]},
-    )
+    networks = [(c.cluster, links.network_line(c)) for c in clusters]
+    return links.fabric_page, clusters, {"fabric": networks}
 
 
-def drift_overview(question: Question) -> Overview:
-    requester = question.requester
-    at = requester.clock()
-    return Overview(
-        at=at,
-        page=drift.drift_page(drift_at_a_glance(requester), at, question.simulated),
-        documents={},
-    )
+@answers
+def drift_overview(settings: ServiceSettings, requester: Requester) -> Answered:
+    return drift.drift_page, drift_at_a_glance(requester), {}
 
 
-def looks_overview(question: Question) -> Overview:
-    requester = question.requester
-    at = requester.clock()
+@answers
+def looks_overview(settings: ServiceSettings, requester: Requester) -> Answered:
     clusters = last_looks(requester)
-    return Overview(
-        at=at,
-        page=watch_rounds.looks_page(clusters, at, question.simulated),
-        documents={
-            "watch": [
-                (cluster.cluster, watch_rounds.watch_line(cluster.cluster, job.kept))
-                for cluster in clusters
-                for job in cluster.jobs
-            ]
-        },
-    )
+    looks = [
+        (cluster.cluster, watch_rounds.watch_line(cluster.cluster, job.kept))
+        for cluster in clusters
+        for job in cluster.jobs
+    ]
+    return watch_rounds.looks_page, clusters, {"watch": looks}
 
 
-def diagnoses_overview(question: Question) -> Overview:
-    requester = question.requester
-    at = requester.clock()
+@answers
+def diagnoses_overview(settings: ServiceSettings, requester: Requester) -> Answered:
     clusters = last_diagnoses(requester)
-    return Overview(
-        at=at,
-        page=diagnosis_pages.diagnoses_page(clusters, at, question.simulated),
-        documents={
-            "diagnosed": [
-                (cluster.cluster, diagnosis_pages.diagnosed_line(job))
-                for cluster in clusters
-                for job in cluster.jobs
-            ]
-        },
-    )
-
-
-Inquiry = Callable[[Question], Overview]
+    jobs = [(c.cluster, diagnosis_pages.diagnosed_line(job)) for c in clusters for job in c.jobs]
+    return diagnosis_pages.diagnoses_page, clusters, {"diagnosed": jobs}
 
 
 @dataclass(frozen=True, kw_only=True)
