@@ -162,7 +162,7 @@ class Product:
         self.name, self.tolerance = name, tolerance * k**0.5
         self.factors: tuple[Factor, ...] = ()
         if name in BLOCKS:
-            self.factors = Factor(name, m, k, generator), Factor(name, n, k, generator)
+            self.factors = tuple(Factor.draw(name, rows, k, generator) for rows in (m, n))
             self.left, self.right = self.factors[0].numbers, self.factors[1].numbers.t()
         else:
             self.left = random(kind, (*first, m, k), generator)

@@ -18,25 +18,33 @@ OF_FOUR_BITS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # and the same below 0
 
 
 class Factor:
-    """A random factor: `numbers` by rows of terms, and `scales` by rows of blocks."""
+    """A factor: `numbers` by rows of terms, and `scales` by rows of blocks. Of both the bytes are
+    given."""
 
-    def __init__(self, name: str, rows: int, terms: int, generator: torch.Generator) -> None:
+    def __init__(self, name: str, codes: torch.Tensor, scales: torch.Tensor) -> None:
         import torch
 
         self.block, kind = BLOCKS[name]
+        of_numbers = "float4_e2m1fn_x2" if name == "nvfp4" else "float8_e4m3fn"
+        self.numbers = codes.view(getattr(torch, of_numbers))
+        self.scales = scales.view(getattr(torch, kind))
+
+    @classmethod
+    def draw(cls, name: str, rows: int, terms: int, generator: torch.Generator) -> Factor:
+        """Return a random factor whose scales are a half or one."""
+        import torch
+
+        block, kind = BLOCKS[name]
         device = generator.device
         if name == "nvfp4":
             codes = torch.randint(
                 0, 256, (rows, terms // 2), dtype=torch.uint8, generator=generator, device=device
             )
-            self.numbers = codes.view(torch.float4_e2m1fn_x2)
         else:
             drawn = torch.randn((rows, terms), generator=generator, device=device)
-            self.numbers = drawn.to(torch.float8_e4m3fn)
-        halves = torch.randint(
-            1, 3, (rows, terms // self.block), generator=generator, device=device
-        )
-        self.scales = (halves / 2).to(getattr(torch, kind))
+            codes = drawn.to(torch.float8_e4m3fn).view(torch.uint8)
+        halves = torch.randint(1, 3, (rows, terms // block), generator=generator, device=device)
+        return cls(name, codes, (halves / 2).to(getattr(torch, kind)))
 
     def tiled_scales(self) -> torch.Tensor:
         """Return the scales as the kernel reads them."""

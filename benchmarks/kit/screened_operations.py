@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kit.block_scaled import BLOCKS, Factor
 from kit.screening import TILE, Operation, bits
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ PRODUCTS = {
     "int8": ("int8", 127),
 }
 WAYS = ("nn", "nt", "tn")  # which factor is given transposed
-READ_ALONG_THE_SUM = ("nt",)  # all that the units of fp8 take
+READ_ALONG_THE_SUM = "nt"  # all that the units of fp8 take
+SHAPES = ("flat", "tall", "few")  # few rows, few columns, or both, so that libraries part the sums
 SLOW_ON_A_CPU = {("fp8", "cpu"): "a CPU multiplies fp8 by software"}
 LOW_BITS_OF_TF32 = (1 << 13) - 1  # that fp32 has and tf32 has not
 CONVOLUTIONS = ("convolution", "convolution_input", "convolution_weight")
@@ -43,23 +45,21 @@ INTEGERS = (
     *("multiply_add", "shift_xor", "sort", "scan", "reduce", "gather", "scatter", "atomics"),
     "transpose",
 )
-NAMES = (*PRODUCTS, *CONVOLUTIONS, *ATTENTION, *FUNCTIONS, *INTEGERS, "philox")
+NAMES = (*PRODUCTS, *BLOCKS, *CONVOLUTIONS, *ATTENTION, *FUNCTIONS, *INTEGERS, "philox")
 
 
 def operations_on(
     device: torch.device, names: Sequence[str], n: int, terms: int, left_out: dict[str, str]
 ) -> list[Operation]:
-    from kit.arithmetic import lacks
-
     chosen: list[Operation] = []
     for name in names:
-        if name in PRODUCTS:
-            if reason := lacks(name, device) or SLOW_ON_A_CPU.get((name, device.type)):
+        if name in PRODUCTS or name in BLOCKS:
+            if reason := why_left_out(name, device, n, terms):
                 left_out[name] = reason
+            elif name in BLOCKS:
+                chosen.append(block_product(name, device, n, terms))
             else:
-                cache: dict[Any, Any] = {}  # the ways differ in memory, not in numbers
-                ways = READ_ALONG_THE_SUM if name == "fp8" else WAYS
-                chosen += [product(name, way, device, n, terms, cache) for way in ways]
+                chosen += products(name, device, n, terms)
         elif name in CONVOLUTIONS:
             chosen.append(convolution(name, device, n))
         elif name in ATTENTION:
@@ -73,11 +73,38 @@ def operations_on(
     return chosen
 
 
+def why_left_out(name: str, device: torch.device, n: int, terms: int) -> str:
+    from kit.arithmetic import lacks, lacks_product
+
+    of_blocks = lacks_product(name, (n, n, terms)) if name in BLOCKS else ""
+    return lacks(name, device) or SLOW_ON_A_CPU.get((name, device.type)) or of_blocks
+
+
 # --- products ------------------------------------------------------------------------------
 
 
+def products(name: str, device: torch.device, n: int, terms: int) -> list[Operation]:
+    """Return square products by all ways, and one of each other shape."""
+    cache: dict[Any, Any] = {}  # the ways differ in memory, not in numbers
+    ways = (READ_ALONG_THE_SUM,) if name == "fp8" else WAYS
+    square = [product(name, way, way, device, (n, n), terms, cache) for way in ways]
+    few = max(3 * TILE, n // 8 // TILE * TILE)
+    shapes = ((few, n), (n, few), (few, few)) if few < n else ()
+    others = [
+        product(name, shape, ways[0], device, lengths, terms, {})
+        for shape, lengths in zip(SHAPES, shapes, strict=bool(shapes))
+    ]
+    return [*square, *others]
+
+
 def product(
-    name: str, way: str, device: torch.device, n: int, terms: int, cache: dict[Any, Any]
+    name: str,
+    called: str,
+    way: str,
+    device: torch.device,
+    lengths: tuple[int, int],
+    terms: int,
+    cache: dict[Any, Any],
 ) -> Operation:
     """Return a product, each factor as given or transposed in memory."""
     import torch
@@ -87,7 +114,8 @@ def product(
     _, largest = PRODUCTS[name]
     dtype = getattr(torch, kind_of(name, device))
     kind_out = {"int8": torch.int32, "fp8": torch.bfloat16}.get(name, dtype)
-    shapes = (n, terms), (terms, n)
+    rows, columns = lengths
+    shapes = (rows, terms), (terms, columns)
 
     def small(seed: int) -> Tensors:
         generator = torch.Generator().manual_seed(seed)
@@ -112,14 +140,15 @@ def product(
 
     def single_term(seed: int) -> tuple[Tensors, torch.Tensor]:
         generator = torch.Generator().manual_seed(seed)
-        left = numbers_from_1_to_2((n, terms), dtype, generator)
-        factors = numbers_from_1_to_2((1, n), dtype, generator)
+        left = numbers_from_1_to_2((rows, terms), dtype, generator)
+        factors = numbers_from_1_to_2((1, columns), dtype, generator)
         if name == "tf32":
             left, factors = (
                 (bits(part) & ~LOW_BITS_OF_TF32).view(dtype) for part in (left, factors)
             )
-        chosen = torch.randint(0, terms, (1, n), generator=generator)  # the term of each column
-        right = torch.zeros((terms, n), dtype=torch.float64).scatter_(0, chosen, factors.double())
+        chosen = torch.randint(0, terms, (1, columns), generator=generator)  # each column's term
+        right = torch.zeros((terms, columns), dtype=torch.float64)
+        right.scatter_(0, chosen, factors.double())
         terms_left = left.double()[:, chosen[0]] * factors.double()  # rounds in fp64, and only once
         return (left, right.to(dtype)), terms_left.to(kind_out)
 
@@ -134,7 +163,7 @@ def product(
     # processors without VNNI add two products of int8 in 16 bits, which saturate
     is_certain = device.type != "cpu" or name != "int8"
     return Operation(
-        f"{name}/{way}",
+        f"{name}/{called}",
         device,
         draw,
         run,
@@ -144,6 +173,81 @@ def product(
         is_certain=is_certain,
         cache=cache,
     )
+
+
+def block_product(name: str, device: torch.device, n: int, terms: int) -> Operation:
+    """Return a product of factors that share scales in blocks: bytes of numbers and of scales, by
+    rows of the left factor and by columns of the right one."""
+    import torch
+
+    block, kind = BLOCKS[name]
+
+    def factor(numbers: torch.Tensor, scales: torch.Tensor) -> Tensors:
+        codes = pack_fp4(numbers) if name == "nvfp4" else numbers.to(torch.float8_e4m3fn)
+        return codes.view(torch.uint8), scales.to(getattr(torch, kind)).view(torch.uint8)
+
+    def powers(generator: Any) -> torch.Tensor:
+        return 2.0 ** torch.randint(0, 2, (n, terms // block), generator=generator)
+
+    def full_factor(generator: Any) -> Tensors:
+        """Return numbers that are not 0; of nvfp4 the scales have full mantissas as well."""
+        if name == "mxfp8":
+            numbers = numbers_from_1_to_2((n, terms), torch.float8_e4m3fn, generator)
+            return factor(numbers, powers(generator))
+        places = torch.randint(1, 8, (n, terms), generator=generator)
+        signs = 1 - 2 * torch.randint(0, 2, (n, terms), generator=generator)
+        eighths = torch.randint(0, 8, (n, terms // block), generator=generator)
+        return factor(signs * places, 1 + eighths / 8)
+
+    def draw(seed: int) -> Tensors:
+        generator = torch.Generator().manual_seed(seed)
+        return (*full_factor(generator), *full_factor(generator))
+
+    def run(*inputs: torch.Tensor) -> torch.Tensor:
+        left, right = Factor(name, *inputs[:2]), Factor(name, *inputs[2:])
+        out = torch.empty((n, n), dtype=torch.bfloat16, device=inputs[0].device)
+        scales = left.tiled_scales(), right.tiled_scales()
+        torch._scaled_mm(left.numbers, right.numbers.t(), *scales, out_dtype=out.dtype, out=out)
+        return out
+
+    def known(inputs: Tensors) -> tuple[Tensors, torch.Tensor]:
+        left, right = Factor(name, *inputs[:2]), Factor(name, *inputs[2:])
+        return inputs, (left.values() @ right.values().t()).to(torch.bfloat16)
+
+    def exact(seed: int) -> tuple[Tensors, torch.Tensor]:
+        """Return factors of -2 to 2: sums within 13 bits, as of fp8."""
+        generator = torch.Generator().manual_seed(seed)
+        shape, ones = (n, terms), OF_ONE if name == "nvfp4" else 1
+        of_both = [
+            factor(ones * whole_numbers(shape, 1, generator), powers(generator)) for _ in range(2)
+        ]
+        return known((*of_both[0], *of_both[1]))
+
+    def single_term(seed: int) -> tuple[Tensors, torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        left, (codes, scales) = full_factor(generator), full_factor(generator)
+        in_byte = 2 if name == "nvfp4" else 1
+        chosen = torch.randint(0, terms, (n, 1), generator=generator)
+        kept = codes.gather(1, chosen // in_byte)
+        if name == "nvfp4":
+            kept = torch.where(chosen % 2 == 0, kept & 15, kept & 240)
+        alone = torch.zeros_like(codes).scatter_(1, chosen // in_byte, kept)
+        return known((*left, alone, scales))
+
+    proofs: dict[str, Proof] = {"exact": exact, "one term": single_term}
+    return Operation(f"{name}/{READ_ALONG_THE_SUM}", device, draw, run, roll_each, proofs)
+
+
+OF_ONE = 2  # place of the number 1 among the fp4 numbers that are not negative
+
+
+def pack_fp4(places: torch.Tensor) -> torch.Tensor:
+    """Return codes, two in a byte, of fp4 numbers by their places, which are below 0 if they
+    are."""
+    import torch
+
+    codes = (places.abs() + 8 * (places < 0)).to(torch.uint8)
+    return codes[:, 0::2] | codes[:, 1::2] << 4
 
 
 # --- convolution and attention -------------------------------------------------------------
@@ -317,6 +421,12 @@ def roll_all(inputs: Tensors, by: int) -> Tensors:
     import torch
 
     return tuple(torch.roll(part, (by, by), (0, 1)) for part in inputs)
+
+
+def roll_each(inputs: Tensors, by: int) -> Tensors:
+    import torch
+
+    return tuple(torch.roll(part, by, 0) for part in inputs)
 
 
 def roll_rows(inputs: Tensors, by: int) -> Tensors:

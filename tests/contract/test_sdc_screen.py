@@ -14,8 +14,18 @@ import kit.screened_operations
 import pytest
 import sdc_screen
 import torch
+from kit.block_scaled import Factor
 from kit.kernels import cublas_version, describe_kernels
-from kit.screened_operations import NAMES, PRODUCTS, WAYS, operations_on, vary
+from kit.screened_operations import (
+    NAMES,
+    PRODUCTS,
+    SHAPES,
+    WAYS,
+    block_product,
+    operations_on,
+    products,
+    vary,
+)
 from kit.screening import TILE, Ledger, Operation, bits, find_odd, places
 
 CPU = torch.device("cpu")
@@ -81,7 +91,7 @@ def test_every_screened_operation_on_a_healthy_device_is_right_and_the_odds_are_
     rounding = {"convolution_input, exact", "convolution_weight, exact"}  # torch's own, in bf16
     saturating = {f"int8/{way}, exact" for way in WAYS}
     has_kernels = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    expected = {"tf32", "fp8"} | (set() if has_kernels else rounding)
+    expected = {"tf32", "fp8", "mxfp8", "nvfp4"} | (set() if has_kernels else rounding)
     expected |= set() if torch.cpu._is_vnni_supported() else saturating
     assert set(ledger.left_out) == expected
     report = contract.Report(frozenset({"agreement", "seen_once"}), frozenset({"seen_once"}))
@@ -89,6 +99,42 @@ def test_every_screened_operation_on_a_healthy_device_is_right_and_the_odds_are_
     sure = report.notes["fewer_than_one_wrong_in"]["cpu"]
     assert sure["fp32/nn"] == 4 * N * N // 3  # compared twice with the truth and twice moved
     assert sure["exp"] == 2 * N * N // 3
+
+
+@pytest.mark.parametrize("name", ["fp64", "fp32", "bf16"])
+def test_products_of_other_shapes_are_right_and_a_library_that_rounds_by_place_is_not_accused(name):
+    """Of 256 rows MKL adds the last ones of fp64 in another order."""
+    ledger = Ledger()
+    screened = products(name, CPU, 4 * TILE, 4 * TILE)
+    assert [one.name.partition("/")[2] for one in screened] == [*WAYS, *SHAPES]
+    for one in screened:
+        one.screen(0, ledger)
+    assert (ledger.defects, ledger.seen_once) == (Counter(), Counter())
+    assert {"rounded" in reason for reason in ledger.left_out.values()} <= {True}
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "nvfp4"])
+def test_products_with_scales_in_blocks_have_the_answer_of_their_documented_layout(
+    name, monkeypatch
+):
+    monkeypatch.syspath_prepend("tests/gpus")
+    import fake_blocks
+
+    def documented(*factors, out_dtype, out):
+        answer = fake_blocks.multiply(*factors, out=out)
+        bits(answer)[70, 5] ^= wrong_bits
+        return answer
+
+    monkeypatch.setattr(torch, "_scaled_mm", documented)
+    screen = block_product(name, CPU, 2 * 128, 2 * 128)
+    for wrong_bits in (0, 1 << 9):
+        ledger = screened(screen)
+        assert bool(ledger.defects) == bool(wrong_bits)
+    assert {seen["check"] for seen in ledger.wrong[f"{name}/nt"]} >= {"exact", "one term", "moved"}
+    (left, of_left, right, of_right), _ = screen.proofs["exact"](0)
+    sizes = [Factor(name, *part).values().abs() for part in ((left, of_left), (right, of_right))]
+    terms = sdc_screen.TERMS["cuda"]
+    assert max(part.max() for part in sizes) ** 2 * terms <= 1 << MANTISSA["fp8"]
 
 
 # --- what is wrong -------------------------------------------------------------------------
@@ -191,6 +237,22 @@ def agreements(*digests: str, kinds: str = "") -> dict[str, float]:
 
 def test_the_gpu_that_differs_from_most_is_wrong():
     assert agreements("a", "a", "b", "a") == {"cuda:0": 1, "cuda:1": 1, "cuda:2": 0.5, "cuda:3": 1}
+
+
+def test_bits_that_move_on_most_gpus_alike_are_those_of_the_library_and_on_one_gpu_its_own():
+    def agreement_of(*moving: int) -> list[float]:
+        report = contract.Report(frozenset({"agreement"}))
+        names = [f"cuda:{number}" for number in range(4)]
+        report.notes["digests"] = {name: {"fp32/nn": "a"} for name in names}
+        report.notes["wrong_by_moving"] = {names[number]: ["fp32/nn"] for number in moving}
+        for number, name in enumerate(names):
+            report.add("agreement:fp32/nn", name, [0.5 if number in moving else 1.0])
+        sdc_screen.compare_siblings(report)
+        return [s["samples"][0] for s in report.series if "siblings" not in s["metric"]]
+
+    assert agreement_of(0, 1, 2) == agreement_of(0, 1, 2, 3) == [1.0] * 4
+    assert agreement_of(2) == [1.0, 1.0, 0.5, 1.0]
+    assert agreement_of(1, 2) == [1.0, 0.5, 0.5, 1.0]
 
 
 def test_gpus_of_two_kinds_are_no_siblings():
