@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 PCIE = "PCIe 5.0 x16: 63 GB/s, 4.0 x16: 31.5 GB/s, less protocol overhead"
 # bits of data in those sent, by transfers per second (1e9); newer rates are coded otherwise
-PCIE_CODES = {2.5: 8 / 10, 5.0: 8 / 10, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130}
+OF_FLITS = 242 / 256  # bytes of a flit of PCIe 6 without its two checks
+PCIE_CODES = {
+    **dict.fromkeys((2.5, 5.0), 8 / 10),
+    **dict.fromkeys((8.0, 16.0, 32.0), 128 / 130),
+    64.0: OF_FLITS,
+}
 
 BENCHMARK = contract.Benchmark(
     name="host_device_copy",

@@ -7,6 +7,7 @@ product is computed again in fp64 and compared; integers must agree exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import contract
@@ -64,7 +65,9 @@ def choose(
     """Return the formats to measure: those asked for that this device has. Those that it lacks are
     noted."""
     names = contract.choose("dtypes", auto if dtypes == "auto" else dtypes, formats)
-    lacking = {name: why for name in names if (why := lacks(name, device))}
+    lacking = {
+        name: why for name in names if (why := lacks(name, device) or try_product(name, device))
+    }
     if len(lacking) == len(names):
         raise contract.NotApplicable("; ".join(lacking.values()))
     if lacking:
@@ -95,6 +98,32 @@ def lacks(name: str, device: torch.device) -> str:
             name, *since, card, *capability
         )
     return ""
+
+
+TRIED = 256  # rows, columns and terms
+REFUSALS = ("not_supported", "not supported", "unsupported", "not implemented")
+
+
+@cache
+def try_product(name: str, device: torch.device) -> str:
+    """Return why the libraries refuse a product in a format, or nothing: they may lack a kernel for
+    a GPU that has the units."""
+    if device.type != "cuda":
+        return ""
+    try:
+        Product(name, TRIED, TRIED, TRIED, device).multiply()
+    except RuntimeError as error:
+        if reason := refusal(error):
+            return f"{name} is refused: {reason}"
+        raise
+    return ""
+
+
+def refusal(error: RuntimeError) -> str:
+    """Return the first line of an error by which a library refuses what it has no kernel for; of
+    any other error, such as a failing GPU's, nothing."""
+    is_refusal = any(words in str(error).lower() for words in REFUSALS)
+    return str(error).partition("\n")[0] if is_refusal else ""
 
 
 def chip(device: torch.device) -> str:

@@ -14,6 +14,7 @@ import convolution
 import gemm
 import gpu_burn
 import kernel_launch
+import kit.arithmetic
 import kit.gpus.ceilings
 import kit.possession
 import kit.swing
@@ -239,6 +240,32 @@ def test_shapes_are_named_in_the_metric_and_the_square_one_is_not():
     for nonsense in ("", "circle", "4x4", "4x4x0", "4x4xk"):
         with pytest.raises(contract.BadParameter):
             gemm.products(nonsense, 1, 1)
+
+
+def test_a_format_that_the_libraries_refuse_is_left_out_and_a_failing_gpu_is_not(
+    monkeypatch,
+):
+    """As cuBLAS answers for units that it has no kernel for, and CUDA for bad memory."""
+    answers = {
+        "fp8": "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmul`",
+        "fp64": "CUDA error: uncorrectable ECC error encountered",
+    }
+
+    def fake(name, *sizes):
+        def multiply():
+            if name in answers:
+                raise RuntimeError(answers[name])
+
+        return types.SimpleNamespace(multiply=multiply)
+
+    monkeypatch.setattr(kit.arithmetic, "Product", fake)
+    monkeypatch.setattr(kit.arithmetic, "lacks", lambda *_: "")
+    gpu, report = torch.device("cuda", 7), contract.Report(frozenset())
+    kit.arithmetic.try_product.cache_clear()
+    assert kit.arithmetic.choose(report, "bf16,fp8", "", FORMATS, gpu) == ["bf16"]
+    assert "CUBLAS_STATUS_NOT_SUPPORTED" in report.notes["left_out"]
+    with pytest.raises(RuntimeError, match="uncorrectable"):
+        kit.arithmetic.choose(report, "fp64", "", FORMATS, gpu)
 
 
 def test_a_format_that_the_machine_lacks_is_left_out_and_alone_not_applicable(near, benchmark_file):

@@ -315,7 +315,14 @@ def test_both_ways_checks_both_ends(report, takes_2_ms, monkeypatch):
 
 @pytest.mark.parametrize(
     ("gigatransfers", "lanes", "gbps"),
-    [(2.5, 1, 0.25), (5.0, 16, 8.0), (8.0, 16, 15.754), (16.0, 16, 31.508), (32.0, 16, 63.015)],
+    [
+        (2.5, 1, 0.25),
+        (5.0, 16, 8.0),
+        (8.0, 16, 15.754),
+        (64.0, 16, 121.0),
+        (16.0, 16, 31.508),
+        (32.0, 16, 63.015),
+    ],
 )
 def test_the_ceiling_of_pcie_is_the_published_one(gigatransfers, lanes, gbps):
     assert host_device_copy.pcie_gbps(gigatransfers, lanes) == pytest.approx(gbps, abs=0.001)

@@ -195,6 +195,20 @@ def test_a_kernel_that_keeps_no_sums_exact_is_left_out_and_no_defect():
     assert ledger.left_out == {"convolution, exact": "its kernel does not keep sums exact"}
 
 
+def test_an_operation_that_the_libraries_refuse_is_left_out_and_one_that_fails_ends_the_screen():
+    def fail(words: str) -> Ledger:
+        def run(*inputs):
+            raise RuntimeError(f"CUDA error: {words}\nCompile with ...")
+
+        return screened(replace(operation("int8/nn"), run=run), turns=2)
+
+    ledger = fail("CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmul`")
+    assert ledger.left_out.keys() == {"int8/nn"}
+    assert not ledger.compared
+    with pytest.raises(RuntimeError, match="uncorrectable"):
+        fail("uncorrectable ECC error encountered")
+
+
 def test_a_wrong_answer_that_does_not_return_was_seen_once():
     left = [1]
 
