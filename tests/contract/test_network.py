@@ -525,12 +525,24 @@ def test_nodes_without_a_common_nvlink_domain_are_refused_if_it_is_measured(
         check({"NCCL_MNNVL_ENABLE": "1"})
 
 
-def test_one_host_that_sends_by_tcp_is_one_wrong_answer(tmp_path, no_driver):
+@pytest.mark.parametrize(
+    ("usual", "busy", "fabric", "ways", "samples"),
+    [
+        (without_counters, by_tcp_of_a_pod, NO_FABRIC, ["not known", "not known"], []),
+        (still, by_tcp, FABRIC, ["nvlink", "nvlink"], [[1.0]]),
+        (infiniband, by_tcp, NO_FABRIC, ["hca", "tcp"], [[0.5]]),
+    ],
+)
+def test_one_host_whose_sockets_are_busy_sent_nothing_by_tcp_if_another_way_may_have_been_taken(
+    usual, busy, fabric, ways, samples, tmp_path, no_driver
+):
+    """Files that it reads meanwhile, say: what goes by TCP goes from one host to another."""
     report = contract.Report(frozenset({"agreement"}))
-    hosts = hosts_of(infiniband, tmp_path / "a") | {"n1": hosts_of(by_tcp, tmp_path / "b")["n1"]}
+    hosts = hosts_of(usual, tmp_path / "a", fabric)
+    hosts["n1"] = hosts_of(busy, tmp_path / "b", fabric)["n1"]
     kit.network.between_hosts.judge(report, hosts, by_choice=False)
-    assert [series["samples"] for series in report.series] == [[0.5]]
-    assert report.notes["sent_by_tcp"] == "n1"
+    assert [facts["way"] for facts in report.notes["between_hosts"].values()] == ways
+    assert [series["samples"] for series in report.series] == samples
 
 
 def test_too_few_bytes_beside_other_traffic_prove_no_way(tmp_path, no_driver):

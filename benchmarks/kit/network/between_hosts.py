@@ -5,7 +5,8 @@ A fleet that falls back everywhere would be its own normal, so a host that sent 
 wrong answer, which no fleet excuses. TCP needs evidence of its own: an interface of sockets carried
 at least what was sent. HCAs whose counters stand still, or that have none, show nothing: a driver
 may not count, a container may not see the counters, and between hosts of one NVLink fabric HCAs
-rightly rest. Then the way is *not known*, and nothing is judged.
+rightly rest. Then the way is *not known*, and nothing is judged. What goes by TCP leaves one host
+and reaches another: sockets of a single one may have carried anything, such as files.
 """
 
 from __future__ import annotations
@@ -107,9 +108,17 @@ class Carried:
             return HCA
         if enough and (self.by_sockets or 0) >= expected:
             return TCP
-        if in_one_fabric and enough and (self.by_nvlink or 0) >= expected:
+        return self.way_beside_sockets(in_one_fabric=in_one_fabric)
+
+    def way_beside_sockets(self, *, in_one_fabric: bool) -> str:
+        """Return the way if sockets carried something else; TCP if there is no other that may have
+        been taken."""
+        by_nvlink = (self.by_nvlink or 0) >= SHARE * self.sent >= SHARE * ENOUGH
+        if in_one_fabric and by_nvlink:
             return NVLINK
-        return UNKNOWN
+        is_without_way = self.sent >= ENOUGH and self.by_all_hcas is not None
+        by_sockets = max(self.by_ipoib, self.by_sockets or 0) >= SHARE * self.sent
+        return TCP if is_without_way and by_sockets else UNKNOWN
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -282,6 +291,9 @@ class Ways:
         is_one = len(names) == 1 and "" not in names
         object.__setattr__(self, "in_one_fabric", is_one)
         ways = {host: seen.way(in_one_fabric=is_one) for host, seen in self.hosts.items()}
+        if list(ways.values()).count(TCP) == 1:
+            (alone,) = (host for host, way in ways.items() if way == TCP)
+            ways[alone] = self.hosts[alone].way_beside_sockets(in_one_fabric=is_one)
         object.__setattr__(self, "by_host", ways)
 
     def taken_by(self, way: str) -> list[str]:
