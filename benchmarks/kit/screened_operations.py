@@ -54,7 +54,7 @@ def operations_on(
     chosen: list[Operation] = []
     for name in names:
         if name in PRODUCTS or name in BLOCKS:
-            if reason := why_left_out(name, device, n, terms):
+            if reason := reason_against(name, device, n, terms):
                 left_out[name] = reason
             elif name in BLOCKS:
                 chosen.append(block_product(name, device, n, terms))
@@ -73,7 +73,7 @@ def operations_on(
     return chosen
 
 
-def why_left_out(name: str, device: torch.device, n: int, terms: int) -> str:
+def reason_against(name: str, device: torch.device, n: int, terms: int) -> str:
     from kit.arithmetic import lacks, lacks_product
 
     of_blocks = lacks_product(name, (n, n, terms)) if name in BLOCKS else ""
@@ -90,11 +90,11 @@ def products(name: str, device: torch.device, n: int, terms: int) -> list[Operat
     square = [product(name, way, way, device, (n, n), terms, cache) for way in ways]
     few = max(3 * TILE, n // 8 // TILE * TILE)
     shapes = ((few, n), (n, few), (few, few)) if few < n else ()
-    others = [
+    of_shapes = [
         product(name, shape, ways[0], device, lengths, terms, {})
         for shape, lengths in zip(SHAPES, shapes, strict=bool(shapes))
     ]
-    return [*square, *others]
+    return [*square, *of_shapes]
 
 
 def product(

@@ -234,16 +234,16 @@ def may_be_rounding(answers: Sequence[torch.Tensor], differing: torch.Tensor) ->
     """Return whether the same sums in another order would explain what differs."""
     import torch
 
-    first, *others = answers
+    first, *moved = answers
     if not first.is_floating_point():
         return False
     if first.itemsize == 2:
-        steps = [(bits(first).int() - bits(other).int()).abs().max() for other in others]
+        steps = [(bits(first).int() - bits(answer).int()).abs().max() for answer in moved]
         return bool(max(steps) <= 1)
     rows, columns = (int(differing.any(axis).sum()) for axis in (1, 0))
     count = int(differing.sum())
     unit = torch.finfo(first.dtype).eps * float(first.double().square().mean().sqrt())
-    furthest = max(float((first - other).abs().max()) for other in others)
+    furthest = max(float((first - answer).abs().max()) for answer in moved)
     return count > max(TILE, FILLED * rows * columns) and furthest <= ROUNDED * unit
 
 
