@@ -500,6 +500,24 @@ def test_criteria_of_another_workload_or_sku_judge_nothing_and_state_the_differe
         assert words in next(assessment.verdicts()).reason
 
 
+@pytest.mark.parametrize(
+    ("taught", "words"),
+    [
+        ({"unit": "Gbit/s"}, "the criteria are in Gbit/s (higher is better), this is in GB/s"),
+        ({"direction": "lower"}, "(lower is better), this is in "),
+    ],
+)
+def test_criteria_in_another_unit_judge_nothing(taught, words):
+    """Half the speed in Gbit/s is four times as good as normal in GB/s."""
+    plan = small_plan(8, [entry("compute")])
+    (learned,) = learn(plan, list(executions(plan, lambda step, i: 100.0)))
+    done = list(executions(plan, lambda step, i: 400.0 if step.participants == ("n3",) else 800.0))
+    foreign = replace(learned, criteria=(replace(learned.criteria[0], **taught),))
+    assessment = judged(plan, done, (foreign,))
+    assert set(by_node(assessment).values()) == {U}
+    assert words in next(assessment.verdicts()).reason
+
+
 def test_two_kinds_of_node_are_learned_apart():
     plan = small_plan(8, [entry("compute")])
     nodes = tuple(replace(n, sku="h200" if i > 3 else "h100") for i, n in enumerate(plan.nodes))

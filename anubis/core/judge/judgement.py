@@ -51,6 +51,7 @@ from anubis.core.judge.verdicts import (
     WITHIN,
     batch_verdict_on,
     code_of,
+    difference_of_meaning,
     judge_shortfall,
     missing_criterion_reason,
     roll_up,
@@ -235,6 +236,9 @@ def _judge_each_key(
             yield _KeyVerdicts([batch_verdict_on(alike, Judgement.HEALTHY, "OK", WITHIN)])
         elif criterion is None:
             reason = missing_criterion_reason(alike.key, criterion_of)
+            unknown = batch_verdict_on(alike, Judgement.UNKNOWN, "NO-CRITERION", reason)
+            yield _KeyVerdicts([unknown])
+        elif reason := difference_of_meaning(criterion, alike.metric):
             unknown = batch_verdict_on(alike, Judgement.UNKNOWN, "NO-CRITERION", reason)
             yield _KeyVerdicts([unknown])
         elif criterion.refusal and not _compares_itself(alike, plan):

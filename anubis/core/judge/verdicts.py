@@ -28,6 +28,7 @@ from anubis.core.records import (
     CriterionKey,
     Execution,
     Judgement,
+    MetricSpec,
     NodeVerdict,
     Plan,
     Samples,
@@ -166,6 +167,15 @@ def missing_criterion_reason(key: CriterionKey, keys: Iterable[CriterionKey]) ->
             return f'the criteria are for {aspect} "{covered}", this is "{of(key)}"'
         nearest = alike
     raise AssertionError(f"{key} is known")
+
+
+def difference_of_meaning(criterion: Criterion, metric: MetricSpec) -> str:
+    """The reason why values in one unit say nothing about those in another; "" if the criterion has
+    the metric's own unit and direction."""
+    taught = replace(metric, unit=criterion.unit, direction=criterion.direction)
+    if taught.meaning == metric.meaning:
+        return ""
+    return f"the criteria are in {taught.meaning}, this is in {metric.meaning}"
 
 
 DevicesMeasured = defaultdict[tuple[str, str], set[str]]  # devices, by node and benchmark
