@@ -44,6 +44,7 @@ from anubis.operations.clusters import enter, identify, time_in
 from anubis.operations.executors import executor_of
 from anubis.operations.history import resume_hint, view_in
 from anubis.operations.keeper_news import objections_in
+from anubis.operations.links import find_returning_faults
 from anubis.operations.names import new_name
 from anubis.operations.owners import (
     OthersWork,
@@ -468,6 +469,9 @@ def _drive(
         )
         for sentence in remarks_on(view):
             caller.remark(sentence)
+        part = history.cluster(campaign.cluster)
+        for fault in find_returning_faults(campaign.id, view.network, history, part):
+            caller.remark(f"suspected: {fault.reason}; check its cables and both ends")
     for sentence in differences(campaign.criteria, versions(view.executions, campaign.plan)):
         caller.remark(sentence)
     files = () if campaign.criteria else _write_criteria(view, caller)

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from anubis.config import configs
 from anubis.core.diagnose.analyst import JobTrouble
+from anubis.core.diagnose.crash import AROUND_S, counter_hints, join_hints
 from anubis.core.diagnose.cures import WEIGHTS, DiagnosisPolicy, PastDiagnosis
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
 from anubis.core.diagnose.evidence import AskedNodes, JobEvidence, RankMap, join_evidence
@@ -27,6 +28,7 @@ from anubis.core.errors import (
     did_you_mean,
     named_by_request,
 )
+from anubis.core.fabric import Fabric, Part
 from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.watch.findings import Look
@@ -93,6 +95,9 @@ def diagnose_job(
         pieces,
     )
     evidence = join_evidence(evidence, [around] if around else [])
+    if request.counters:
+        counted = _read_counters(request, evidence.fabric, caller)
+        evidence = replace(evidence, hints=join_hints(evidence.hints, counted))
     evidence = join_evidence(evidence, [settings_evidence(evidence, votes)])
     diagnosis = diagnose(evidence, rules(), policy, past=past)
     return DiagnosisView(diagnosis=diagnosis, evidence=evidence, cluster=request.cluster or "")
@@ -345,6 +350,21 @@ def _fabric(topology: str) -> JobEvidence:
 
     fabric = survey(topology, None).fabric
     return JobEvidence(collectors=frozenset(), fabric=fabric)
+
+
+def _read_counters(
+    request: DiagnosisRequest, fabric: Fabric | None, caller: Caller
+) -> Mapping[Part, float]:
+    """The factors on the odds of parts that the counters of their ports give."""
+    from anubis.operations.topology import count_errors
+
+    if fabric is None:
+        raise UsageError("--counters without the fabric that has these ports: give --topology")
+    rose_s = AROUND_S if len(request.counters) > 1 else None
+    counted, remarks = count_errors(request.topology or "", request.counters, rose_s, caller)
+    for remark in remarks:
+        caller.remark(remark.sentence)
+    return counter_hints(fabric, counted)
 
 
 def _look(path: Path) -> Look:

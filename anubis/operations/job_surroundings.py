@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from anubis.core.diagnose.crash import KNOWN_BAD
+from anubis.core.diagnose.crash import KNOWN_BAD, SUSPECTED, join_hints
 from anubis.core.diagnose.evidence import (
     Collector,
     JobEvidence,
@@ -23,7 +23,7 @@ from anubis.core.network.posterior import FaultPrior
 from anubis.core.records import Expectation, Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.links import measured_across
+from anubis.operations.links import measured_across, returning_parts
 from anubis.report.view import NetworkView
 from anubis.store.history import ClusterHistory, History
 from anubis.text.wording import moment
@@ -83,11 +83,11 @@ def surroundings(
 def _network_evidence(
     history: History, part: ClusterHistory, nodes: Sequence[str], at: float, caller: Caller
 ) -> JobEvidence:
-    last = next(measured_across(history, part, nodes), None)
-    if last is None:
+    campaigns = list(measured_across(history, part, nodes))
+    if not campaigns:
         groups = groups_of(part.experience.happenings(at).attributes, nodes)
         return JobEvidence(at=at, collectors=frozenset(), groups=groups)
-    campaign, network = last
+    campaign, network = campaigns[0]
     measured_at = campaign.finished_at or campaign.created_at
     caller.remark(f"the fabric is that of campaign {campaign.id}, {moment(measured_at)}")
     working = tuple(working_pairs(network)) if campaign.created_at >= at else ()
@@ -96,7 +96,10 @@ def _network_evidence(
         collectors=frozenset(),
         fabric=campaign.plan.fabric,
         working=working,
-        hints=dict.fromkeys(defective_parts(network), KNOWN_BAD),
+        hints=join_hints(
+            dict.fromkeys(defective_parts(network), KNOWN_BAD),
+            dict.fromkeys(returning_parts(campaigns), SUSPECTED),
+        ),
     )
 
 

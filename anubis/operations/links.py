@@ -8,11 +8,19 @@ from contextlib import suppress
 from itertools import islice
 
 from anubis.core.errors import StoreError
+from anubis.core.fabric import Part
 from anubis.core.history.events import PartSuspected
 from anubis.core.history.standing import bad_links
 from anubis.core.history.status import Validation
 from anubis.core.network.posterior import FaultPrior
-from anubis.core.network.recency import Crossing, links_by_tier, open_suspicions, pairs_by_hops
+from anubis.core.network.recency import (
+    Crossing,
+    ReturningFault,
+    links_by_tier,
+    open_suspicions,
+    pairs_by_hops,
+    returning_faults,
+)
 from anubis.core.records import Campaign, Judgement, PartVerdict
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
@@ -44,10 +52,14 @@ def _cluster_links(
     own = [row for row in rows if row.cluster == part.cluster and row.kind.validates]
     campaigns = list(_readable_campaigns(history, own[:LOOKED_AT]))
     across = (campaign for campaign in campaigns if campaign.plan.fabric)
-    networks = list(islice(_networks(history, across), MERGED))
+    every = _networks(history, across)
+    networks = list(islice(every, MERGED))
     crossings = [_crossing(campaign, network) for campaign, network in networks]
     validations = part.experience.validations(now - LOOKED_BACK_S)
     suspects = [_suspect(*suspected) for suspected in open_suspicions(crossings)]
+    if any(crossing.vanished for crossing in crossings):
+        older = [_crossing(campaign, network) for campaign, network in every]
+        suspects += [_return(fault, crossings) for fault in returning_faults(crossings + older)]
     return BetweenNodes(
         cluster=part.cluster,
         nodes=len({validation.node for validation in validations}),
@@ -112,6 +124,7 @@ def _crossing(campaign: Campaign, network: NetworkView) -> Crossing:
             rail_nics for rail_nics, share in network.shortfall.items() if share > SHORT
         ),
         parts=network.parts,
+        vanished=network.vanished,
     )
 
 
@@ -123,6 +136,37 @@ def _suspect(verdict: PartVerdict, crossing: Crossing) -> SuspectedPart:
         reason=verdict.reason,
         campaign=crossing.campaign,
         at=crossing.at,
+    )
+
+
+def returning_parts(across: Sequence[tuple[Campaign, NetworkView]]) -> set[Part]:
+    """The parts that came and went more often than chance explains in these campaigns, the newest
+    first."""
+    crossings = [_crossing(campaign, network) for campaign, network in across]
+    return {part for fault in returning_faults(crossings) for part in fault.parts}
+
+
+def find_returning_faults(
+    campaign: str, network: NetworkView | None, history: History, part: ClusterHistory
+) -> list[ReturningFault]:
+    """Find what came and went in this campaign, the newest, and in earlier ones, more often than
+    chance explains."""
+    if not network or not network.vanished:
+        return []
+    crossings = [_crossing(*across) for across in measured_across(history, part, ())]
+    faults = returning_faults(crossings) if crossings else iter(())
+    return [fault for fault in faults if campaign in fault.campaigns]
+
+
+def _return(fault: ReturningFault, crossings: Sequence[Crossing]) -> SuspectedPart:
+    times = {crossing.campaign: crossing.at for crossing in crossings}
+    return SuspectedPart(
+        subject=fault.subject,
+        judgement=Judgement.UNKNOWN,
+        code="COMES-AND-GOES",
+        reason=fault.reason,
+        campaign=fault.campaigns[0],
+        at=times.get(fault.campaigns[0], crossings[-1].at),
     )
 
 

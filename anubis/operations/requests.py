@@ -906,6 +906,14 @@ class DiagnosisRequest:
         str | None,
         Option(metavar="FILE", help="The fabric between its nodes."),
     ] = None
+    counters: Annotated[
+        Sequence[Path],
+        Option(
+            metavar="FILE",
+            help="Error counters of the fabric after the crash, in the forms that a scan reads. A "
+            "second file is a later reading, and only what rose between them counts.",
+        ),
+    ] = ()
     policy: Annotated[
         str,
         Option(

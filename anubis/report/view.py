@@ -18,6 +18,8 @@ from anubis.core.judge.node_kinds import kinds_of
 from anubis.core.network.coverage import Coverage, coverage_of, untested_by_reason
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import NOTHING
+from anubis.core.network.posterior import Observation
+from anubis.core.network.recency import vanished_parts
 from anubis.core.network.traffic import keep_crossing, observe_traffic
 from anubis.core.records import (
     WORST_FIRST,
@@ -65,13 +67,14 @@ class CampaignView:
         if fabric is None:
             return None
         measured = keep_crossing(self.campaign.plan, self.assessment)
-        observations = observe_traffic(fabric, measured.alone, measured.batch_verdicts)
+        traffic = observe_traffic(fabric, measured.alone, measured.batch_verdicts)
         in_fabric = set(fabric.nodes)
         return NetworkView(
             fabric=fabric,
             counters=self.campaign.plan.counters,
-            shortfall=observations.shortfalls(),
-            measured=observations.measured_flows(),
+            shortfall=traffic.shortfalls(),
+            measured=traffic.measured_flows(),
+            observations=traffic.observations,
             blamed=tuple(map(blamed_by, self.assessment.parts)),
             parts=self.assessment.parts,
             unplaced=tuple(node.name for node in nodes if node.name not in in_fabric),
@@ -268,6 +271,12 @@ class NetworkView:
     verdicts: Mapping[str, Judgement] = field(default_factory=dict)  # of nodes; none: no campaign
     counters: Counters = Counters(counts=())
     parts: tuple[PartVerdict, ...] = ()
+    observations: Sequence[Observation] = ()
+
+    @cached_property
+    def vanished(self) -> frozenset[Part]:
+        """Parts that were bad once and good again."""
+        return vanished_parts(self.fabric, self.observations)
 
     @cached_property
     def inspection(self) -> Inspection:

@@ -9,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from anubis.core.diagnose.crash import counter_hints
 from anubis.core.fabric import Part
 from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.confirmation import confirmation
@@ -232,3 +233,24 @@ def test_simulated_ports_count_errors_at_the_stated_rates():
     assert np.mean(bad) == pytest.approx(0.9, abs=0.06)
     good = np.mean([len(counts) for counts in readings]) - np.mean(bad)
     assert good / (PARTS - 1) == pytest.approx(0.05, abs=0.01)
+
+
+def test_a_link_that_went_down_is_likelier_and_a_switch_or_host_if_all_of_its_links_did():
+    rails = FatTree(nodes=16, nodes_per_leaf=4, spines=2, rails=4).fabric()
+    link, leaf = rails.links[0], rails.links[0].a
+
+    def factors(*ports):
+        counts = [counted(port, "link_downed", 1, switch) for switch, port in ports]
+        return counter_hints(rails, Counters(counts=tuple(counts), is_whole=True))
+
+    uplinks = [(up.a, up.cables[0].port_a) for up in rails.links if up.a == leaf]
+    alone, together = factors(uplinks[0]), factors(*uplinks)
+    switch = Part("switch", leaf)
+    assert alone[link_part(link)] == max(alone.values())
+    assert switch not in alone
+    assert together[switch] == max(together.values()) > 1
+    assert together[link_part(link)] == 1
+    nics = [nic for nic in rails.nics if nic.node == rails.nodes[0]]
+    of_host = factors(*((nic.switch, nic.port) for nic in nics))
+    assert of_host[Part("node", rails.nodes[0])] == max(of_host.values()) > 1
+    assert max(factor for part, factor in of_host.items() if part.kind == "nic") <= 1

@@ -11,6 +11,7 @@ from anubis.core.network.recency import (
     links_by_tier,
     open_suspicions,
     pairs_by_hops,
+    returning_faults,
 )
 from anubis.core.records import Judgement, PartVerdict
 from tests.core.made_fabrics import FatTree
@@ -20,7 +21,7 @@ NEAR, FAR = TREE.nodes[:4], TREE.nodes[4:]
 (RAIL,) = TREE.rails
 
 
-def crossing(at, nodes, *, short=(), parts=()):
+def crossing(at, nodes, *, short=(), parts=(), vanished=()):
     """Each of these nodes met each other."""
     flows = [rail_nics_on(a, b, RAIL) for a, b in permutations(nodes, 2)]
     return Crossing(
@@ -30,6 +31,7 @@ def crossing(at, nodes, *, short=(), parts=()):
         measured=flows,
         short=frozenset(rail_nics_on(a, b, RAIL) for a, b in short),
         parts=parts,
+        vanished=frozenset(vanished),
     )
 
 
@@ -90,3 +92,15 @@ def test_a_part_blamed_again_is_listed_once_and_a_healthy_part_never():
     assert [c.campaign for _, c in open_suspicions([again, before])] == ["scan-2"]
     well = crossing(1.0, TREE.nodes, parts=(verdict(part, judgement=Judgement.HEALTHY),))
     assert not list(open_suspicions([well]))
+
+
+def test_a_part_that_returns_is_suspected_only_if_the_others_of_its_kind_do_not():
+    sick, *rest = (Part("node", node) for node in TREE.nodes)
+
+    def suspected(*campaigns):
+        crossings = [crossing(-at, TREE.nodes, vanished=seen) for at, seen in enumerate(campaigns)]
+        return [(fault.parts, len(fault.campaigns)) for fault in returning_faults(crossings)]
+
+    assert suspected({sick}, {sick}, {sick}) == [((sick,), 3)]
+    assert suspected({sick}, (), (), ()) == []
+    assert suspected({sick, *rest[:3]}, {sick, *rest[2:5]}, {sick, *rest[4:]}) == []

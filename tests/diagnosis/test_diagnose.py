@@ -17,6 +17,7 @@ from anubis.core.diagnose.cures import CureLevel
 from anubis.core.diagnose.diagnostician import DiagnosisAnswer
 from anubis.core.diagnose.evidence import Collector
 from anubis.core.errors import ConfigError, UsageError
+from anubis.core.fabric import Part
 from anubis.core.history.events import (
     EventRecord,
     JobAllocated,
@@ -317,3 +318,20 @@ def test_rules_declare_kinds_that_some_rule_or_collector_can_meet():
     for rule in rules():
         assert rule.needs <= met, rule.name
         assert rule.needs, rule.name
+
+
+def test_counters_after_the_crash_make_a_link_that_went_down_likelier(dumps: Path, caller: Caller):
+    fabric, counters = dumps.parent / "fabric.yaml", dumps.parent / "counters.csv"
+    fabric.write_text(
+        'racks:\n  - {nodes: "n[0-1]", leaves: l1}\n  - {nodes: "n[2-3]", leaves: l2}\n'
+        'links:\n  - {below: "l[1-2]", above: s1}\n'
+    )
+    counters.write_text(
+        "name,port,counter,value\n"
+        + "".join(f"n{number},1,link_downed,{3 * (number == 1)}\n" for number in range(4))
+    )
+    asked = request(dumps, counters=(counters,))
+    with pytest.raises(UsageError, match="--topology"):
+        anubis.diagnose_job(asked, caller)
+    hints = anubis.diagnose_job(replace(asked, topology=str(fabric)), caller).evidence.hints
+    assert hints[Part("node", "n1")] == max(hints.values()) > 1

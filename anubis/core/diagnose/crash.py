@@ -7,10 +7,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, LogEvent, WorkingPair
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.fabric import Fabric, Part
+from anubis.core.network.hints import hints
+from anubis.core.records import Counters
 
 AROUND_S = 300.0  # of the crash, before and after
 WAITED_S = 1800.0  # gloo's time-out, the longest that is usual
@@ -100,6 +103,8 @@ RULES = tuple(
 # factor on the odds of a part that a scan or its own kernel calls bad: of twenty such parts one
 # has nothing to do with the crash (assumed)
 KNOWN_BAD = 20.0
+SUSPECTED = 5.0  # the same of a part that came and went in several campaigns (assumed)
+COUNTED = 100.0  # largest factor of counters: what a crash breaks off counts errors, too
 SKEW_S = 1.0  # between clocks of hosts, and within a second of a log
 
 
@@ -174,8 +179,38 @@ def scene_of(evidence: JobEvidence, errors: Sequence[JobFact]) -> CrashScene:
         working=(*evidence.working, *_surviving_pairs(evidence, errors)),
         fabric=evidence.fabric,
         groups=evidence.groups,
-        hints={**dict.fromkeys(_nodes_without_link(errors), KNOWN_BAD), **evidence.hints},
+        hints=join_hints(evidence.hints, dict.fromkeys(_nodes_without_link(errors), KNOWN_BAD)),
     )
+
+
+def counter_hints(fabric: Fabric, counted: Counters) -> dict[Part, float]:
+    """Factors on the odds of parts by the counters of their ports after a crash. If all NICs of a
+    host count errors, or all links of a switch, it is likelier to be at fault itself: what loses
+    its power takes all of them down."""
+    factors = {part: min(factor, COUNTED) for part, factor in hints(fabric, counted).items()}
+    ends: dict[Part, list[Part]] = {}
+    for part in factors:
+        if part.kind == "nic":
+            ends.setdefault(Part("node", part.name), []).append(part)
+        elif part.kind == "link":
+            for switch in (part.name, part.other):
+                ends.setdefault(Part("switch", switch), []).append(part)
+    failing = {
+        end: max(factors[part] for part in parts)
+        for end, parts in ends.items()
+        if len(parts) > 1 and all(factors[part] > 1 for part in parts)
+    }
+    explained = chain.from_iterable(ends[end] for end in failing)
+    return factors | dict.fromkeys(explained, 1.0) | failing
+
+
+def join_hints(*hints_of: Mapping[Part, float]) -> dict[Part, float]:
+    """Factors of independent hints together."""
+    joined: dict[Part, float] = {}
+    for factors in hints_of:
+        for part, factor in factors.items():
+            joined[part] = joined.get(part, 1.0) * factor
+    return joined
 
 
 def _nodes_without_link(errors: Sequence[JobFact]) -> Iterator[Part]:

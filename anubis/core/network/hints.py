@@ -32,6 +32,7 @@ MANY = 64  # counts, among which one makes no difference
 WIDEST = 14.0  # e to this power is a million
 LEAST_SPREAD, LEAST_CHANCE = 1.5, 1e-9  # of the counts of healthy parts
 ALL_PORTS = "ALL"
+EVENTS = frozenset({"link_downed"})  # once is as telling as it is rare
 LEAST_PAUSED_PER_S = 1.0  # pauses, marks or drops: fewer slow nothing by a measurable share
 
 _PAUSED = re.compile(  # and what switches drop although nothing is wrong with it (RFC 2863)
@@ -122,7 +123,8 @@ def _factors(values: Mapping[Part, Mapping[str, int]], symptom: Symptom) -> dict
         shown = {part: of[counter] for part, of in values.items() if of.get(counter)}
         if shown:
             rarity = SHOWN * len(values) / len(shown)
-            ratios = rarity * _ratios(np.log(list(shown.values())))
+            ratios = _ratios(np.log(list(shown.values())))
+            ratios = rarity * (np.maximum(ratios, 1.0) if counter in EVENTS else ratios)
             for part, ratio in zip(shown, ratios.tolist(), strict=True):
                 factors[part] = max(factors.get(part, 0.0), ratio / len(counters))
     return {part: min(factor, MOST[symptom]) for part, factor in factors.items()}

@@ -1,22 +1,28 @@
-"""Recency of the measurements of a fabric, over several campaigns, and its open suspicions.
+"""Recency of the measurements of a fabric, over several campaigns, its open suspicions, and what
+comes and goes.
 
-A suspicion of a part is open if no later campaign has crossed the part.
+A suspicion of a part is open if no later campaign has crossed the part. What came and went in one
+campaign is no fault; what did so more often than chance explains is suspected.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from anubis.core.fabric import Fabric, Part, RailNics
 from anubis.core.network.coverage import ASSURED, Coverage, coverage_of
+from anubis.core.network.localization import describe, locate
+from anubis.core.network.posterior import Observation
 from anubis.core.records import Judgement, PartVerdict
 
 T = TypeVar("T")
 NICS = (0, 1)  # the tiers at both ends of a node's cable
+LEAST_RETURNS = 2  # campaigns
+BY_CHANCE = 0.01  # the largest chance that any healthy part of its kind came and went as often
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +35,7 @@ class Crossing:
     measured: Sequence[RailNics]
     short: frozenset[RailNics]  # flows below normal
     parts: tuple[PartVerdict, ...] = ()
+    vanished: frozenset[Part] = frozenset()  # what came and went
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -129,6 +136,90 @@ def _answers(verdict: PartVerdict, later: Crossing) -> bool:
     """True if the later campaign crossed all of these parts. Its own findings there are verdicts of
     their own."""
     return bool(verdict.parts) and all(map(later.has_crossed, verdict.parts))
+
+
+def vanished_parts(fabric: Fabric, observations: Sequence[Observation]) -> frozenset[Part]:
+    """The parts that would have been blamed if nothing had been measured a second time, by flows
+    that were good when they were."""
+    once = [seen for seen in observations if not seen.flow.gone or seen.shortfall > 0]
+    if not any(seen.flow.gone for seen in once):
+        return frozenset()
+    gone = {seen.flow for seen in once if seen.flow.gone}
+    first = [
+        replace(seen, flow=replace(seen.flow, gone=False, excused=0.0, undisturbed=True))
+        for seen in once
+    ]
+    return frozenset(
+        part
+        for cause in locate(fabric, first).causes
+        if gone.issuperset(seen.flow for seen in cause.bad)
+        for part in cause.parts
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturningFault:
+    """Parts, one of which came and went more often than chance explains."""
+
+    parts: tuple[Part, ...]
+    fabric: Fabric
+    campaigns: tuple[str, ...]  # in which it did, the newest first
+    crossed: int  # campaigns in which it could
+
+    @property
+    def subject(self) -> str:
+        return " or ".join(describe(self.fabric, part) for part in self.parts)
+
+    @property
+    def reason(self) -> str:
+        return (
+            f"{self.subject} came and went in {len(self.campaigns)} of the last {self.crossed}"
+            " campaigns across it, which chance does not explain"
+        )
+
+
+def returning_faults(crossings: Sequence[Crossing]) -> Iterator[ReturningFault]:
+    """Yield the parts that came and went in so many campaigns that other parts of their kind show
+    it to be no chance; those of the same campaigns together. `crossings` starts with the newest."""
+    came: dict[Part, list[int]] = {}
+    for place, crossing in enumerate(crossings):
+        for part in sorted(crossing.vanished):
+            came.setdefault(part, []).append(place)
+    alike: dict[tuple[str, tuple[int, ...]], list[Part]] = {}
+    for part, places in came.items():
+        alike.setdefault((part.kind, tuple(places)), []).append(part)
+    for (kind, times), parts in alike.items():
+        rest = sum(len(seen) for of, seen in alike if of == kind) - len(times)
+        crossed = max(sum(crossing.has_crossed(part) for crossing in crossings) for part in parts)
+        crossed = max(crossed, len(times))
+        every = _count_alike(crossings[0].fabric, kind)
+        rate = min(1.0, (1 + rest) / (1 + every * len(crossings)))
+        if len(times) >= LEAST_RETURNS and every * _tail(len(times), crossed, rate) < BY_CHANCE:
+            yield ReturningFault(
+                parts=tuple(parts),
+                fabric=crossings[0].fabric,
+                campaigns=tuple(crossings[place].campaign for place in times),
+                crossed=crossed,
+            )
+
+
+def _count_alike(fabric: Fabric, kind: str) -> int:
+    """The number of parts of this kind."""
+    match kind:
+        case "node":
+            return len(fabric.nodes)
+        case "nic":
+            return sum(1 for nic in fabric.nics if nic.node)
+        case "link":
+            return len(fabric.links)
+    return len(fabric.switches)
+
+
+def _tail(least: int, tests: int, rate: float) -> float:
+    """The chance of so many or more of these tests, each with this rate."""
+    from scipy.special import bdtrc
+
+    return float(bdtrc(least - 1, tests, rate))
 
 
 def _latest_times(seen: Iterable[tuple[float, Iterable[T]]]) -> dict[T, float]:
