@@ -230,10 +230,7 @@ class _Naive:
         return rows, vectors
 
     def distance(self, a, b):
-        gaps = np.abs(np.subtract(a, b))
-        if self.s.distance == "chebyshev":
-            return gaps.max()
-        return gaps.mean() if self.s.distance == "l1" else math.sqrt((gaps**2).mean())
+        return math.sqrt((np.subtract(a, b) ** 2).mean())
 
     def scored(self, names, peers, w):
         rows, vectors = self.vectors(names, peers, w)

@@ -284,12 +284,6 @@ def test_metrics_can_be_compared_as_one():
     assert suspicion.deviations[0].metric == "cpu_use"
 
 
-@pytest.mark.parametrize("distance", ["l1", "l2", "chebyshev"])
-def test_distances_of_each_kind_name_the_node(distance):
-    telemetry = set_values(healthy(), "cpu_use", "n2", 500, 900, 3.0)
-    assert named(telemetry, WatchSettings(distance=distance)) == ["n2"]
-
-
 def test_pulls_that_could_miss_a_fault_are_refused():
     with pytest.raises(UsageError, match="pull at least 1140 s"):
         WatchSettings(interval_s=900)

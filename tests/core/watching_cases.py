@@ -51,7 +51,6 @@ def _settings(random):
         window=int(random.choice([1, 4, 8])),
         min_effect=float(random.choice([0.0, 0.05, 0.05])),
         most_suspects=float(random.choice([0.05, 0.3])),
-        distance=str(random.choice(["l2", "l2", "l1", "chebyshev"])),
         candidates=str(random.choice(["all", "largest"])),
         denoised=bool(random.random() < 0.5),
         concatenated=bool(random.random() < 0.15),

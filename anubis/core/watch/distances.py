@@ -1,8 +1,8 @@
 """Distances of each node's window from those of its peers, the nodes that stand out of one window,
 and comparisons of the nodes of a job by one metric, or by all as one, window by window.
 
-A distance is given as the constant offset on every sample that has the same distance. So all three
-kinds of distance, for windows of any length, are shares of the metric's range.
+A distance is given as the constant offset on every sample that has the same distance. So distances
+of windows of any length are shares of the metric's range.
 """
 
 from __future__ import annotations
@@ -16,29 +16,25 @@ import numpy as np
 
 from anubis.core.arrays import Floats, Floats32, Ints
 from anubis.core.watch.telemetry import Side, Span, Telemetry
-from anubis.core.watch.watch_settings import Distance, WatchSettings
+from anubis.core.watch.watch_settings import WatchSettings
 
 _ROWS = 64  # compared at once with all: as many as fit the caches
 FEW = 128  # nodes for which no loop needs to be compiled
 ROUNDING = 1e-5  # of the range: more than the rounding error of sums in single precision
 
 
-def mean_distances(windows: Floats32, distance: Distance = "l2") -> Floats:
+def mean_distances(windows: Floats32) -> Floats:
     """Mean distance of each row to all others; `windows`: nodes x samples, complete."""
     nodes, samples = windows.shape
     if nodes < 2:
         return np.zeros(nodes)
-    unit = (nodes - 1) * _offset_of_one(samples, distance)
-    return np.asarray(_sums(windows, distance) / unit)
+    return np.asarray(_sums(windows) / ((nodes - 1) * math.sqrt(samples)))
 
 
-def distances_of(windows: Floats32, row: int, distance: Distance = "l2") -> Floats:
+def distances_of(windows: Floats32, row: int) -> Floats:
     """Distances of one row to each."""
-    gaps = np.abs(windows.astype(np.float64) - windows[row])
-    unit = _offset_of_one(windows.shape[1], distance)
-    if distance == "l2":
-        return np.asarray(np.sqrt((gaps**2).sum(axis=1)) / unit)
-    return np.asarray((gaps.max(axis=1) if distance == "chebyshev" else gaps.sum(axis=1)) / unit)
+    gaps = windows.astype(np.float64) - windows[row]
+    return np.asarray(np.sqrt((gaps**2).mean(axis=1)))
 
 
 def bounds(windows: Floats32) -> tuple[Floats, Floats]:
@@ -51,28 +47,20 @@ def bounds(windows: Floats32) -> tuple[Floats, Floats]:
     nodes, samples = windows.shape
     gaps = windows - windows.mean(axis=0, dtype=np.float64).astype(np.float32)
     radii = np.sqrt(np.einsum("ij,ij->i", gaps, gaps, dtype=np.float64))
-    total, unit = radii.sum(), (nodes - 1) * _offset_of_one(samples, "l2")
+    total, unit = radii.sum(), (nodes - 1) * math.sqrt(samples)
     lower = np.maximum(nodes * radii, total - nodes * radii)
     upper = (nodes - 2) * radii + total
     return lower / unit - ROUNDING, upper / unit + ROUNDING
 
 
-def _offset_of_one(samples: int, distance: Distance) -> float:
-    """Distance of two windows that differ by 1 on every sample."""
-    return {"l2": math.sqrt(samples), "l1": float(samples), "chebyshev": 1.0}[distance]
-
-
-def _sums(windows: Floats | Floats32, distance: Distance) -> Floats:
-    if distance == "l2" and len(windows) >= FEW and windows.shape[1] <= 8:
+def _sums(windows: Floats | Floats32) -> Floats:
+    if len(windows) >= FEW and windows.shape[1] <= 8:
         return _compiled_sums(windows)
     windows = windows.astype(np.float64)
-    if distance == "l1":
-        return _sums_by_sorting(windows)
     sums = np.empty(len(windows))
     for start in range(0, len(windows), _ROWS):
-        gaps = np.abs(windows[start : start + _ROWS, None] - windows[None])
-        lengths = gaps.max(axis=2) if distance == "chebyshev" else np.sqrt((gaps**2).sum(axis=2))
-        sums[start : start + _ROWS] = lengths.sum(axis=1)
+        gaps = windows[start : start + _ROWS, None] - windows[None]
+        sums[start : start + _ROWS] = np.sqrt((gaps**2).sum(axis=2)).sum(axis=1)
     return sums
 
 
@@ -84,21 +72,6 @@ def _compiled_sums(windows: Floats | Floats32) -> Floats:
     sums = np.empty(len(windows))
     compiled_distances.root_sums(columns, sums)
     return sums
-
-
-def _sums_by_sorting(windows: Floats) -> Floats:
-    """L1 sums: in each sample a node is above those before it in order and below those after it."""
-    nodes = len(windows)
-    order = np.argsort(windows, axis=0, kind="stable")
-    ranked = np.take_along_axis(windows, order, axis=0)
-    before = np.cumsum(ranked, axis=0) - ranked
-    ranks = np.arange(nodes, dtype=np.float64)[:, None]
-    after = ranked.sum(axis=0) - before - ranked
-    gaps = ranks * ranked - before + after - (nodes - 1 - ranks) * ranked
-    sums = np.empty_like(gaps)
-    np.put_along_axis(sums, order, gaps, axis=0)
-    total: Floats = sums.sum(axis=1)
-    return total
 
 
 MANY = 16  # nodes: with fewer each one has a large share of the deviation, so use the median
@@ -124,9 +97,9 @@ def stand_out(
 ) -> Ints:
     """Rows whose score and distance both exceed their limits. Of equally large ones the first is
     the largest."""
-    if _all_near(windows, least_effect, settings):
+    if _all_near(windows, least_effect):
         return np.zeros(0, dtype=np.int64)
-    distances = mean_distances(windows, settings.distance)
+    distances = mean_distances(windows)
     apart = (scores(distances) > threshold) & (distances >= least_effect)
     if settings.candidates == "largest" and apart.any():
         largest = int(np.argmax(distances >= distances.max() * (1 - TIE)))
@@ -134,9 +107,9 @@ def stand_out(
     return np.flatnonzero(apart)
 
 
-def _all_near(windows: Floats32, least_effect: float, settings: WatchSettings) -> bool:
+def _all_near(windows: Floats32, least_effect: float) -> bool:
     """Return whether the bounds prove that no node is far enough from the others."""
-    if settings.distance != "l2" or len(windows) < FEW or not least_effect:
+    if len(windows) < FEW or not least_effect:
         return False
     return bool(bounds(windows)[1].max() < least_effect)
 
@@ -146,7 +119,7 @@ def surely_stands_out(
 ) -> bool | None:
     """Return whether a row stands out, by the bounds of all rows and the distance of this one;
     None: the bounds do not decide."""
-    if settings.distance != "l2" or len(windows) < FEW:
+    if len(windows) < FEW:
         return None
     own = float(distances_of(windows, row).sum() / (len(windows) - 1))
     if own < least_effect - ROUNDING:
@@ -250,7 +223,7 @@ class Comparison:
     def score(self, group: int, peers: Ints, window: int, row: int) -> tuple[float, float]:
         """Score of a row in a window, and its threshold."""
         vectors, rows = self.peer_vectors(group, peers, window)
-        deviations = scores(mean_distances(vectors, self.settings.distance))
+        deviations = scores(mean_distances(vectors))
         return float(deviations[rows == row][0]), self.threshold.value_at(len(rows))
 
     def peer_vectors(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:

@@ -68,7 +68,7 @@ def calibrate(
         for windows in _windows(job, metrics, denoisers, settings):
             for size in SIZES:
                 for rows in _draws(len(windows), size, random):
-                    distances = mean_distances(windows[rows], settings.distance)
+                    distances = mean_distances(windows[rows])
                     by_size[size].append(scores(distances))
     return _thresholds({size: np.concatenate(parts) for size, parts in by_size.items()})
 

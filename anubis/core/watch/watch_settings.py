@@ -15,8 +15,6 @@ from anubis.core.errors import UsageError
 from anubis.core.watch.alignment import GAP_S
 from anubis.core.watch.likelihood import FAULTS
 
-Distance = Literal["l2", "l1", "chebyshev"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class WatchSettings:
@@ -36,7 +34,6 @@ class WatchSettings:
     least_nodes: int = 4  # with fewer no majority shows what is normal
     min_effect: float = 0.05  # mean distance to the peers, as a share of the range, per sample
     most_suspects: float = 0.05  # of the nodes, and at least one
-    distance: Distance = "l2"
     candidates: Literal["all", "largest"] = "all"  # nodes that stand out of a window
     denoised: bool = True
     concatenated: bool = False  # the windows of all metrics compared as one
@@ -110,8 +107,6 @@ class WatchPolicy:
     contrast: bool = WatchSettings.contrast
     """Whether nodes are first measured by the job's own past. False: the watch model alone names
     them."""
-    distance: Distance = WatchSettings.distance
-    """How windows are compared: l2, l1 or chebyshev."""
     categories: Mapping[str, str] = field(default_factory=dict)
     """What each kind of fault is called in this site's incidents: ecc, pcie-downgrade, nic-dropout,
     gpu-drop, nvlink, optical-cable, cuda-error, gpu-error, storage and unreachable. A kind that is
@@ -135,5 +130,4 @@ class WatchPolicy:
             stalled_s=self.stalled_s,
             min_effect=self.min_effect,
             contrast=self.contrast,
-            distance=self.distance,
         )
