@@ -153,12 +153,10 @@ def choose_tests(
     outlook: Outlook,
     policy: SelectionPolicy,
     *,
-    together: bool = False,
-    budget: Budget | None = None,
-    incident_costs_s: float | None = None,
+    incident_costs_s: float | None,
 ) -> Choice:
     """Choose the tests to run, without explanation; the study makes thousands of such choices."""
-    return _choices(event, outlook, policy, together, budget, incident_costs_s)[0]
+    return _choices(event, outlook, policy, False, None, incident_costs_s)[0]
 
 
 def _choices(

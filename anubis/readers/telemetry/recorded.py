@@ -69,16 +69,12 @@ def read_recording(
     names: Sequence[str],
     *,
     nodes: Sequence[str] = (),
-    last_s: float | None = None,
-    step_s: float | None = None,
 ) -> PulledTelemetry:
-    """Read telemetry. `names` are the metrics asked for. `nodes`: only these, in this order;
-    `last_s`: only so much of its end; `step_s`: of the grid, if not as often as nodes were
-    sampled."""
+    """Read telemetry. `names` are the metrics asked for. `nodes`: only these, in this order."""
     metrics = settings.watched_metrics(names)
     table = _read(path, settings, names)
     table = _only(table, nodes, path) if nodes else table
-    grid = _grid(table, path, last_s, step_s, len(metrics))
+    grid = _grid(table, path, len(metrics))
     telemetry = align(table.samples, metrics, table.nodes, grid)
     return PulledTelemetry(
         telemetry=telemetry, remarks=(*table.remarks, *silences(telemetry, settings))
@@ -551,9 +547,7 @@ def _only(table: _Table, nodes: Sequence[str], path: Path) -> _Table:
     )
 
 
-def _grid(
-    table: _Table, path: Path, last_s: float | None, step_s: float | None, metrics: int
-) -> Grid:
+def _grid(table: _Table, path: Path, metrics: int) -> Grid:
     spans = [
         _span(samples) for samples in {id(s.times): s for s in table.samples.values()}.values()
     ]
@@ -561,7 +555,7 @@ def _grid(
     end = max((last for _, last in spans), default=-math.inf)
     if not start <= end:
         raise TelemetryError(f'"{path}" holds no samples')
-    step = step_s or step_of(list({id(s.times): s for s in table.samples.values()}.values()))
+    step = step_of(list({id(s.times): s for s in table.samples.values()}.values()))
     if not step > 0:
         raise TelemetryError(
             f'"{path}" holds one sample of a node at most, expected a series of them'
@@ -571,13 +565,11 @@ def _grid(
             f'"{path}" has a sample of a node every {step:,.0f} s, expected one in'
             f" {LONGEST_STEP_S:g} s or less: is a time wrong?"
         )
-    if last_s is not None:
-        start = max(start, end - last_s)
     if (end - start) / step * len(table.nodes) * metrics > MOST_CELLS:
         raise TelemetryError(
             f'"{path}" spans {(end - start) / HOUR_S:,.1f} h of {len(table.nodes):,} nodes every'
-            f" {step:g} s, which is too much at once: read only its end, or look for a wrong"
-            f" time in it"
+            f" {step:g} s, which is too much at once: leave out its beginning, or look for"
+            f" a wrong time in it"
         )
     return grid_over(start, end, step)
 
