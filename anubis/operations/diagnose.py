@@ -205,6 +205,7 @@ def _suspects(diagnosis: Diagnosis) -> dict[str, tuple[JobFact | None, float]]:
 def rules() -> tuple[InferenceRule, ...]:
     """All inference rules; each is applied if its needs are met."""
     from anubis.core.diagnose import (
+        adapters,
         crash,
         hang,
         host_connections,
@@ -227,6 +228,7 @@ def rules() -> tuple[InferenceRule, ...]:
         *slow.RULES,
         *transfers.RULES,
         *host_connections.SLOW_PATH_RULES,
+        *adapters.RULES,
         *root_cause.RULES,
         *node_facts.SETTINGS_RULES,
     )

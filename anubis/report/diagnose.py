@@ -81,9 +81,12 @@ def _suspected(view: DiagnosisView) -> list[str]:
 
 def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
     """Return the reason why the state of the job is unknown."""
-    if late := [fact.whom for fact in diagnosis.facts if fact.kind is FactKind.MAY_BE_SLOW]:
+    if slow := [fact.whom for fact in diagnosis.facts if fact.kind is FactKind.MAY_BE_SLOW]:
+        late = [whom for whom in slow if whom != Whom()]
         more = f" and {len(late) - 2:,} more" if len(late) > 2 else ""
         names = " and ".join(_culprit_names(late[:2]))
+        if not late:
+            return "it moves, and may be slower than it was: its machines did more else before"
         return f"it moves, and its ranks wait for {names}{more}, which is no proof of slowness"
     if diagnosis.progress:
         return "it moves, and has moved on since the trouble that was found"

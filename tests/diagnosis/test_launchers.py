@@ -24,6 +24,8 @@ ADDRESSES = {f"10.0.0.{host}": node for host, node in enumerate(NODES)}
 LABELS = {
     "srun -l": lambda rank: f"{rank}: ",
     "mpirun": lambda rank: f"[1,{rank}]<stderr>:",
+    "mpiexec -l": lambda rank: f"[{rank}] ",
+    "kubectl": lambda rank: f"[pod/{NODES[rank // PER]}/pytorch] [default{rank % PER}]:",
     "prterun": lambda rank: f"[prterun-gpu0-77@1,{rank}]<stdout>: ",
     "pdsh": lambda rank: f"{NODES[rank // PER]}: [default{rank % PER}]:",
     "ray": lambda rank: f"(RayTrainWorker pid={90 + rank}, ip=10.0.0.{rank // PER}) ",
@@ -79,6 +81,14 @@ ENDS = {
 
 def end_of(launcher, rank):
     return ENDS[launcher].format(node=NODES[rank // PER], rank=rank).splitlines()
+
+
+def test_the_pod_that_raises_is_named_if_no_rank_is_known(tmp_path):
+    lines = [f"[pod/worker-{number}/pytorch] ready" for number in range(4)]
+    lines += [f"[pod/worker-2/pytorch] {text}" for text in RAISED]
+    (tmp_path / "job.out").write_text("\n".join(lines))
+    view = diagnose_job(DiagnosisRequest(places={"logs": tmp_path / "job.out"}))
+    assert [whom.node for whom in view.diagnosis.culprits] == ["worker-2"]
 
 
 def test_words_of_srun_in_the_log_of_a_rank_are_not_about_that_rank(tmp_path):

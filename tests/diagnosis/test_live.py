@@ -338,6 +338,11 @@ def test_a_job_that_became_slower_as_a_whole_is_slow_by_its_own_pace():
         ProcessState(rank=rank, pulse=Pulse.ANSWERS, waits=0.6) for rank in range(2)
     )  # other work takes its processors
     assert not reason(replace(evidence, processes=waiting), slow.RULES).facts
+    for waited_before, is_doubted in ((0.3, False), (0.7, True)):  # a load that fell meanwhile
+        states = (replace(state, waits=0.1, waited_before=waited_before) for state in waiting)
+        even = replace(pace, lately_s=pace.earlier_s)
+        facts = reason(replace(evidence, pace=even, processes=tuple(states)), slow.RULES).facts
+        assert [fact.kind for fact in facts] == [FactKind.MAY_BE_SLOW] * is_doubted
     steady = pace_of(launches((1.0, 1.0), 300))
     assert steady is not None
     assert steady.lately_s == pytest.approx(steady.earlier_s)
@@ -477,6 +482,8 @@ def test_a_rank_is_recognised_under_any_launcher(
     keys = ("rank", "world", "here")
     assert tuple(announced.get(key) for key in keys) == (expected or (None, None, None))
     assert [file.name for file in live.glob("*.json")] == (["3.json"] if expected else [])
+    has_joined = 0 < announced.get("joined", 0) < time.monotonic() and announced["waited_ns"] >= 0
+    assert has_joined == ("init_process_group" in code)
 
 
 def test_a_child_of_a_rank_does_not_take_its_place(tmp_path: Path, process):

@@ -198,6 +198,9 @@ def test_a_process_waits_as_long_as_its_threads_do_since_the_oldest_sample(monke
     watch.sample({5: 1})
     watch.sample({5: 1})
     assert watch.share(5) is None  # 4 s are too few
+    assert watch.waited_before(5, 80.0, 0.1) == pytest.approx(0.4 / 20)
+    assert watch.waited_before(5, 95.0, 0.1) is None
+    assert watch.waited_before(5, 0.0, 0.0) is None  # nothing tells when it joined
     watch.sample({5: 1})
     assert watch.share(5) == pytest.approx(0.3)  # 3 s of 10
     assert (watch.work_waits(5), watch.work_ran(5)) == pytest.approx((0.1, 0.5))

@@ -153,6 +153,7 @@ class ProcessState:
     waits: float | None = None  # share of the time in which it was ready and got no processor
     work_waits: float | None = None  # the same without the threads that only communicate
     work_ran: float | None = None  # share of the time in which those ran
+    waited_before: float | None = None  # in which they waited, from its join to the first look
     times_seen: int = 0  # looks at its main thread,
     times_at_work: int = 0  # those in which it waited for no other rank
     rests_s: float | None = None  # for so long its main thread and its children hardly ran
@@ -184,6 +185,17 @@ class Connection:
     def rate(self) -> float | None:
         """Bytes a second while bytes were under way; None if the kernel counted nothing."""
         return self.moved_bytes / self.busy_s if self.busy_s > 0 and self.moved_bytes > 0 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterRise:
+    """Rise of an error counter of an RDMA adapter while the job was looked at."""
+
+    node: str = ""
+    device: str  # `mlx5_0`
+    counter: str  # the kernel's name: out_of_sequence
+    rise: int
+    seen_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,6 +356,7 @@ class JobEvidence:
     steps: tuple[StepTime, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     connections: tuple[Connection, ...] = ()
+    adapters: tuple[AdapterRise, ...] = ()
     timers: tuple[KernelTimer, ...] = ()
     look: Look | None = None  # at its telemetry
     settings: tuple[OddSetting, ...] = ()

@@ -319,12 +319,16 @@ def _waited_for(hearing: Hearing) -> Iterator[JobFact]:
 
 def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
     """A job that became slower against its own pace, by more than its programs wait for processors:
-    that time is taken by other work on its machines."""
-    pace = hearing.evidence.pace
+    that time is taken by other work on its machines. If they waited more before, its pace was no
+    measure: without these waits it may be slower now, and is not called well."""
+    pace, states = hearing.evidence.pace, hearing.evidence.processes
     if pace is None or pace.earlier_s <= 0:
         return
-    waits = [state.waits for state in hearing.evidence.processes if state.waits is not None]
-    waited = min(median(waits), MOST_WAITED) if waits else 0.0
+    before = _usual_share(state.waited_before for state in states)
+    waited = _usual_share(state.waits for state in states)
+    at_work = _usual_share(
+        state.waits if state.work_waits is None else state.work_waits for state in states
+    )
     ratio = pace.lately_s / pace.earlier_s
     if ratio * (1 - waited) >= SLOWED_RATIO:
         yield JobFact(
@@ -339,6 +343,24 @@ def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
             code="own-pace",
             at=pace.since,
         )
+    elif before > at_work and ratio * (1 - at_work) >= SLOWED_RATIO * (1 - before):
+        yield JobFact(
+            kind=FactKind.MAY_BE_SLOW,
+            whom=Whom(),
+            evidence=(
+                f"its programs waited for processors {before:.0%} of the time before and"
+                f" {at_work:.0%} lately, and collectives follow each other every"
+                f" {1000 * pace.lately_s:.3g} ms and more, before at most every"
+                f" {1000 * pace.earlier_s:.3g} ms: it is hardly faster for that"
+            ),
+            confidence=LIKELY_CONFIDENCE,
+            code="own-pace",
+        )
+
+
+def _usual_share(shares: Iterable[float | None]) -> float:
+    numbers = [share for share in shares if share is not None]
+    return min(median(numbers), MOST_WAITED) if numbers else 0.0
 
 
 RULES = (
@@ -363,7 +385,7 @@ RULES = (
     InferenceRule(
         name="a job slower than it was",
         needs=frozenset({Collector.STEPS}),
-        gives=frozenset({FactKind.SLOWED}),
+        gives=frozenset({FactKind.SLOWED, FactKind.MAY_BE_SLOW}),
         infer=_slower_as_a_whole,
     ),
 )

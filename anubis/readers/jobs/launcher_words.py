@@ -1,7 +1,8 @@
 """What launchers write into a log: labels before each line, and words about the ends of processes.
 
-`mpirun --tag-output` labels with the rank, pdsh with the node, Ray with the process. `srun -l`
-writes the number of a task: tasks are ranks, or launchers, one on each node.
+`mpirun --tag-output` labels with the rank, pdsh with the node, Ray with the process, `kubectl logs
+--prefix` with the pod. `srun -l` and `mpiexec -l` write the number of a task: tasks are ranks, or
+launchers, one on each node.
 
 The first process that Slurm or a launcher of MPI saw end is marked. What ends after the job was
 cancelled, or after the launcher began to end it, ended for that reason: it is left out.
@@ -116,10 +117,11 @@ def exit_of(rank: int, code: int, at: float | None) -> Exit:
     return Exit(rank=rank, code=code, at=at)
 
 
-LABEL = re.compile(r"^ {0,5}(\d{1,6}): ?")
+LABEL = re.compile(r"^(?: {0,5}(?=\d+:)|\[(?=\d+\](?: |$)))(\d{1,6})[:\]] ?")
 MPI = re.compile(r"^\[(?:\d+|[\w.@-]{1,120}),(\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?")
 PDSH = re.compile(r"^([A-Za-z][\w.-]{0,120}): ")
 RAY = re.compile(r"^\(\w{1,80} pid=(\d+)(?:, ip=([^)\s]{1,64}))?\) ?")
+POD = re.compile(r"^\[pod/([\w.-]{1,253})/([\w.-]{1,63})\] ?")
 REPEATED = "x across cluster]"  # Ray: other processes wrote the same
 INNER = re.compile(r"^\[[a-z_]{2,20}\d{1,6}\]")  # a launcher says which of its processes speaks
 HEAD = 2000  # lines that show which it is
@@ -134,7 +136,7 @@ class LineLabel:
 
     rank: int | None = None
     node: str = ""
-    process: str = ""  # of Ray: address and number
+    process: str = ""  # of Ray: address and number; of Kubernetes: pod and container
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +163,10 @@ def split_line(line: str, tasks: TaskLabels | None, ranks: RankMap) -> tuple[Lin
     """Split a line into its label and its text. A name counts only if it is a node of the job."""
     if line.startswith("[") and (match := MPI.match(line)):
         return LineLabel(rank=int(match[1])), line[match.end() :]
+    if line.startswith("[pod/") and (match := POD.match(line)):
+        node = ranks.node_named(match[1])
+        process = "" if node else f"{match[1]}:{match[2]}"
+        return LineLabel(node=node, process=process), line[match.end() :]
     if line.startswith("(") and (match := RAY.match(line)):
         return LineLabel(process=f"{match[2] or ''}:{match[1]}"), line[match.end() :]
     if (match := PDSH.match(line)) and (node := ranks.node_named(match[1])):

@@ -8,6 +8,7 @@ deadline; a rank that does not answer by then is examined from outside.
 from __future__ import annotations
 
 import http.client
+import math
 import re
 import socket
 import stat
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from anubis.core.diagnose.evidence import (
+    AdapterRise,
     Collector,
     Connection,
     JobEvidence,
@@ -43,6 +45,7 @@ from anubis.core.diagnose.live_progress import (
 )
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
+from anubis.readers.jobs.adapter_counters import AdapterWatch
 from anubis.readers.jobs.flight_recorder import FlightDump, evidence_of, parse_dump
 from anubis.readers.jobs.scheduling import ProcessorWatch, kernel_function
 from anubis.readers.jobs.sockets import SocketWatch
@@ -82,6 +85,8 @@ class LiveRank:
     host: str = ""
     world: int = 0  # ranks of the job
     here: int = 0  # and of it on this machine; 0: its launcher does not tell
+    joined: float = 0.0  # by the clock of its machine since that began; 0: unknown
+    waited_s: float = 0.0  # that its program had waited for a processor by then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +136,8 @@ def _read_rank(file: Path, namespaces: PidNamespaces) -> LiveRank:
             host=escape_line(str(words.get("host", "")))[:LONGEST_HOST],
             world=int(words.get("world", 0)),
             here=int(words.get("here", 0)),
+            joined=_seconds(words.get("joined", 0.0)),
+            waited_s=_seconds(words.get("waited_ns", 0)) / 1e9,
         )
         namespace = int(words.get("pid_namespace", 0))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
@@ -145,6 +152,11 @@ def _read_rank(file: Path, namespaces: PidNamespaces) -> LiveRank:
                 f'"{file}" of user {owner} announces process {rank.pid}, which is of user {user}'
             )
     return rank
+
+
+def _seconds(word: float) -> float:
+    """Return a time; 0 if it is none."""
+    return number if math.isfinite(number := float(word)) else 0.0
 
 
 def _translate_pid(rank: LiveRank, namespace: int, namespaces: PidNamespaces) -> LiveRank:
@@ -176,9 +188,11 @@ class LiveLook:
     answers: tuple[LiveAnswer, ...]
     ended: Mapping[int, float] = field(default_factory=dict)  # when ranks were seen to end
     connections: tuple[Connection, ...] = ()
+    adapters: tuple[AdapterRise, ...] = ()
     waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
     work_waits: Mapping[int, float] = field(default_factory=dict)  # of their threads that work,
     work_ran: Mapping[int, float] = field(default_factory=dict)  # which had one for so much
+    waited_before: Mapping[int, float] = field(default_factory=dict)  # since ranks joined
     times_seen: Mapping[int, int] = field(default_factory=dict)  # ranks: looks at its main thread,
     times_at_work: Mapping[int, int] = field(default_factory=dict)  # those without a wait for ranks
     rests: Mapping[int, float] = field(default_factory=dict)  # ranks, and for how long
@@ -234,6 +248,7 @@ def watch_ranks(
     """Look at a job, without end; `present` returns the ranks that are there by now. Between looks
     the first process to end is noted: the launcher soon ends all."""
     standstill, sockets, processors = Standstill(), SocketWatch(), ProcessorWatch()
+    adapters = AdapterWatch()
     gone: dict[int, float | None] = {}
     met: set[int] = set()  # while they ran
     while True:
@@ -244,13 +259,16 @@ def watch_ranks(
             met |= {answer.rank.rank for answer in look.answers if answer.pulse is not Pulse.GONE}
             _note_ends(ranks, met, gone)
             processors.sample(_running(ranks, gone))
+            adapters.sample(began)
             look = replace(
                 look,
                 ended={rank: at for rank, at in gone.items() if at is not None},
                 connections=tuple(sockets.connections()),
+                adapters=tuple(adapters.rises()),
                 waits=_known(ranks, processors.share),
                 work_waits=_known(ranks, processors.work_waits),
                 work_ran=_known(ranks, processors.work_ran),
+                waited_before=_waited_before(ranks, processors),
                 rests=_known(ranks, processors.rest_s),
                 sleeps=_known(ranks, processors.sleeps),
                 moved_bytes=_known(ranks, processors.moved_bytes),
@@ -285,6 +303,13 @@ def _known(
 ) -> dict[int, Number]:
     values = {rank.rank: value_of(rank.rank) for rank in ranks}
     return {rank: value for rank, value in values.items() if value is not None}
+
+
+def _waited_before(ranks: Sequence[LiveRank], processors: ProcessorWatch) -> dict[int, float]:
+    shares = {
+        rank.rank: processors.waited_before(rank.rank, rank.joined, rank.waited_s) for rank in ranks
+    }
+    return {rank: share for rank, share in shares.items() if share is not None}
 
 
 def _running(ranks: Sequence[LiveRank], gone: Collection[int]) -> dict[int, int]:
@@ -482,10 +507,16 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
         mute=frozenset(_present_ranks(answers)) - {advance.rank for advance in recorded.advances},
         gaps={name: why for name, why in gaps.items() if why},
         connections=connections,
+        adapters=tuple(rise for look in looks for rise in _adapters(look)),
         stacks=tuple(stack for answer in answers for stack in answer.stacks),
         processes=tuple(state for look in looks for state in _states(look)),
         alive=any(answer.pulse is not Pulse.GONE for answer in answers),
     )
+
+
+def _adapters(look: LiveLook) -> Iterator[AdapterRise]:
+    host = next((answer.rank.host for answer in look.answers), "")
+    return (replace(rise, node=host) for rise in look.adapters)
 
 
 def _progress(looks: Iterable[LiveLook]) -> Iterator[Rise]:
@@ -510,6 +541,7 @@ def _states(look: LiveLook) -> Iterator[ProcessState]:
             waits=look.waits.get(rank),
             work_waits=look.work_waits.get(rank),
             work_ran=look.work_ran.get(rank),
+            waited_before=look.waited_before.get(rank),
             times_seen=look.times_seen.get(rank, 0),
             times_at_work=look.times_at_work.get(rank, 0),
             rests_s=look.rests.get(rank),

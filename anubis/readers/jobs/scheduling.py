@@ -54,11 +54,15 @@ class _Scheduled:
     work_ran_s: float
 
 
+_NEVER = _Scheduled(0.0, 0.0, 0.0)
+
+
 @dataclass
 class ProcessorWatch:
     """Samples of processes by their ranks, and what the last samples show."""
 
     _seen: dict[int, deque[tuple[float, _Scheduled]]] = field(default_factory=dict)  # when
+    _first: dict[int, tuple[float, _Scheduled]] = field(default_factory=dict)
     _work: dict[int, _Work] = field(default_factory=dict)
     _active_at: dict[int, float] = field(default_factory=dict)
 
@@ -67,6 +71,7 @@ class ProcessorWatch:
             if (scheduled := _scheduled(pid)) is not None:
                 samples = self._seen.setdefault(rank, deque(maxlen=WINDOW))
                 samples.append((time.monotonic(), scheduled))
+                self._first.setdefault(rank, samples[-1])
             if (work := _work_of(pid)) is not None:
                 if work.is_active_since(self._work.get(rank)):
                     self._active_at[rank] = work.at
@@ -84,6 +89,14 @@ class ProcessorWatch:
     def work_ran(self, rank: int) -> float | None:
         """Return the share of time that they ran."""
         return self._rise(rank, attrgetter("work_ran_s"))
+
+    def waited_before(self, rank: int, since: float, waited_s: float) -> float | None:
+        """Return the share of time that the threads that work waited from `since`, when they had
+        waited for `waited_s`, until the first sample; None if that is too short."""
+        began, first = self._first.get(rank, (since, _NEVER))
+        if not since or began - since < SHORTEST_S:
+            return None
+        return max(0.0, first.work_waited_s - waited_s) / (began - since)
 
     def _rise(self, rank: int, seconds: Callable[[_Scheduled], float]) -> float | None:
         samples = self._seen.get(rank)

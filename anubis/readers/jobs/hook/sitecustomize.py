@@ -55,6 +55,22 @@ class _Rank:
         if own >= 0 and own != self._rank:
             self._announce(own, max(_whole(world), 0))
 
+    def note_joined(self) -> None:
+        """Add to the announcement when the rank had joined, and for how long its program had waited
+        for a processor by then: what follows is its work."""
+        import json
+        import os
+        import time
+        from pathlib import Path
+
+        file = Path(self._folder, f"{self._rank}.json")
+        words = json.loads(file.read_text())
+        if words["pid"] == os.getpid():
+            waited_ns = int(Path("/proc/self/schedstat").read_text().split()[1])
+            _write_announcement(
+                str(file), words | {"joined": time.monotonic(), "waited_ns": waited_ns}
+            )
+
     def _is_taken(self, rank: int) -> bool:
         import json
         import os
@@ -77,7 +93,6 @@ class _Rank:
 
 
 def _start(folder: str, rank: int, world: int) -> object:
-    import json
     import os
     import socket
     from pathlib import Path
@@ -104,10 +119,17 @@ def _start(folder: str, rank: int, world: int) -> object:
         "world": world or max(size, 0),
         "here": max(here, 0),
     }
-    beside = place / f".{rank}.{os.getpid()}.new"
-    _write_new(str(beside), json.dumps(words))
-    beside.replace(place / f"{rank}.json")
+    _write_announcement(str(place / f"{rank}.json"), words)
     return server
+
+
+def _write_announcement(file: str, words: dict[str, object]) -> None:
+    import json
+    import os
+
+    beside = f"{file}.{os.getpid()}.new"
+    _write_new(beside, json.dumps(words))
+    os.replace(beside, file)  # noqa: PTH105 # pathlib is not loaded yet
 
 
 def _pid_namespace() -> int:
@@ -169,6 +191,7 @@ def _announce_joining(module: object, rank: _Rank) -> None:
         joined = join(*arguments, **named)
         try:
             rank.announce(module.get_rank(), module.get_world_size())  # type: ignore[attr-defined]
+            rank.note_joined()
         except Exception:
             return joined
         return joined
