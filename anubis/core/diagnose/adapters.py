@@ -39,11 +39,11 @@ def _adapters_with_errors(hearing: Hearing) -> Iterator[JobFact]:
     if not hearing.evidence.stall and not hearing.facts_of(*TROUBLE):
         return
     rises = hearing.evidence.adapters
-    links = _by_adapter(rise for rise in rises if _is_link_bad(rise))
+    links = _group_rises(rise for rise in rises if _is_link_bad(rise))
     for (node, device), own in links.items():
         yield _fact(node, device, own, LINK_CHANCE / len(links))
     on_way = [rise for rise in rises if rise.counter in OF_WAY]
-    of_node = _by_adapter(on_way, whole_nodes=True)
+    of_node = _group_rises(on_way, whole_nodes=True)
     total = sum(rise.rise for rise in on_way)
     nodes = set(hearing.evidence.ranks.nodes.values())
     for (node, _), own in of_node.items():
@@ -57,7 +57,7 @@ def _is_link_bad(rise: AdapterRise) -> bool:
     return rise.counter in BREAKS or (rise.counter in OF_LINK and rise.rise >= FEWEST)
 
 
-def _by_adapter(
+def _group_rises(
     rises: Iterable[AdapterRise], *, whole_nodes: bool = False
 ) -> dict[tuple[str, str], list[AdapterRise]]:
     grouped: defaultdict[tuple[str, str], list[AdapterRise]] = defaultdict(list)
