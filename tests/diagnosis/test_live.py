@@ -384,6 +384,22 @@ def test_a_folder_without_a_job_is_refused_in_a_sentence(tmp_path: Path):
             find_ranks(tmp_path)
 
 
+def test_two_jobs_in_one_folder_are_not_taken_for_one(tmp_path: Path, process):
+    def announce(rank: int, pid: int, **more: int) -> None:
+        words = {"rank": rank, "pid": pid, "socket": "", "world": 2, "port": 29500, **more}
+        (tmp_path / f"{rank}.json").write_text(json.dumps(words))
+
+    for other in ({"port": 29501}, {"world": 4}):
+        announce(0, os.getpid())
+        announce(1, process.pid, **other)
+        with pytest.raises(EvidenceError, match="ranks of several jobs"):
+            ranks_in(tmp_path)
+        announce(1, 2**22 - 1, **other)  # of an earlier run: its process has ended
+        assert len(ranks_in(tmp_path)) == 2
+    announce(1, process.pid, port=0, world=0)  # its launcher does not tell
+    assert len(ranks_in(tmp_path)) == 2
+
+
 def test_only_the_owner_of_a_folder_announces_ranks_there(tmp_path: Path):
     told = tmp_path / "0.json"
     told.write_text(json.dumps({"rank": 0, "pid": os.getpid(), "socket": "/run/other.sock"}))
@@ -784,6 +800,19 @@ def test_looks_of_an_earlier_question_do_not_count(tmp_path: Path):
     old = replace(machine("n0", 0, 1, late=0), at=-60.0)
     fresh = replace(machine("n1", 2, 3, late=3), hangs=True)
     assert asked_on_each(tmp_path, old, fresh).culprits == (Whom(node="n1", rank=3),)
+
+
+def test_looks_at_two_jobs_are_not_taken_for_one(tmp_path: Path):
+    """They have the same ranks: before, the later look counted, and the other job may be dead."""
+
+    def at_port(look: LiveLook, port: int) -> LiveLook:
+        meeting = (replace(answer, rank=replace(answer.rank, port=port)) for answer in look.answers)
+        return replace(look, answers=tuple(meeting))
+
+    dead, well = machine("n0", 0, 1, late=0), replace(machine("n1", 0, 1, late=9), at=101.0)
+    diagnosis = asked_on_each(tmp_path, at_port(dead, 29500), at_port(well, 29501))
+    assert (diagnosis.trouble, diagnosis.culprits) == (JobTrouble.UNKNOWN, ())
+    assert "ranks of several jobs" in diagnosis.gaps[Collector.PROCESSES]
 
 
 def test_a_rank_on_a_machine_that_was_not_asked_is_unknown():

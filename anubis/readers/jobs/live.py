@@ -85,6 +85,7 @@ class LiveRank:
     host: str = ""
     world: int = 0  # ranks of the job
     here: int = 0  # and of it on this machine; 0: its launcher does not tell
+    port: int = 0  # at which its job meets; 0: its launcher does not tell
     joined: float = 0.0  # by the clock of its machine since that began; 0: unknown
     waited_s: float = 0.0  # that its program had waited for a processor by then
 
@@ -136,6 +137,7 @@ def _read_rank(file: Path, namespaces: PidNamespaces) -> LiveRank:
             host=escape_line(str(words.get("host", "")))[:LONGEST_HOST],
             world=int(words.get("world", 0)),
             here=int(words.get("here", 0)),
+            port=int(words.get("port", 0)),
             joined=_seconds(words.get("joined", 0.0)),
             waited_s=_seconds(words.get("waited_ns", 0)) / 1e9,
         )
@@ -217,7 +219,20 @@ def ranks_in(folder: Path) -> list[LiveRank]:
             f'"{folder}" has no rank that announced itself: was the job started with {HOOK} on'
             f" PYTHONPATH and {FOLDER_VARIABLE} set?"
         )
+    require_one_job((rank for rank in ranks if pulse_of(rank.pid) is not Pulse.GONE), f'"{folder}"')
     return ranks
+
+
+def require_one_job(ranks: Iterable[LiveRank], where: str) -> None:
+    """Raise an error if living ranks are of several jobs, of which one may be dead and one well."""
+    ports, worlds = set[int](), set[int]()
+    for rank in ranks:
+        ports.add(rank.port)
+        worlds.add(rank.world)
+    if len(ports - {0}) > 1 or len(worlds - {0}) > 1:
+        raise EvidenceError(
+            f"{where} has ranks of several jobs: set another {FOLDER_VARIABLE} for each job"
+        )
 
 
 def refusals(folder: Path) -> str:

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from anubis.core.diagnose.evidence import Collector, JobEvidence
+from anubis.core.diagnose.evidence import Collector, JobEvidence, Pulse
 from anubis.core.diagnose.hang import rank_list
 from anubis.core.diagnose.live_progress import LONGEST_STILL_S, proof
 from anubis.core.errors import EvidenceError
@@ -28,6 +28,7 @@ from anubis.readers.jobs.live import (
     hang_together,
     ranks_in,
     refusals,
+    require_one_job,
     stall_of,
     watch_ranks,
 )
@@ -194,11 +195,15 @@ def read_looks(files: Sequence[Path], broken: Broken, now: float) -> list[LiveLo
     were found on another one later."""
     looks = [look for look in broken.read(files, read_look) if look.at <= now + TOGETHER_S]
     newest = max((look.at for look in looks), default=0.0)
+    together = [look for look in looks if newest - look.at <= TOGETHER_S]
+    answers = [answer for look in together for answer in look.answers]
+    alive = (answer.rank for answer in answers if answer.pulse is not Pulse.GONE)
+    require_one_job(alive, "the folder of looks")
     seen: set[int] = set()
     kept = []
-    for look in sorted(looks, key=lambda look: look.at, reverse=True):
+    for look in sorted(together, key=lambda look: look.at, reverse=True):
         ranks = {answer.rank.rank for answer in look.answers}
-        if newest - look.at <= TOGETHER_S and not ranks & seen:
+        if not ranks & seen:
             seen |= ranks
             kept.append(look)
     if not kept:

@@ -118,6 +118,7 @@ def _start(folder: str, rank: int, world: int) -> object:
         "socket": path,
         "world": world or max(size, 0),
         "here": max(here, 0),
+        "port": max(_whole(os.environ.get("MASTER_PORT")), 0),
     }
     _write_announcement(str(place / f"{rank}.json"), words)
     return server
