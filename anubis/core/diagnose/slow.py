@@ -44,6 +44,7 @@ WAITS_CONFIDENCE = 0.8  # the processor may be taken by another job, not by a fa
 PROCESSOR_RATIO = 2.0  # of processor time, which shows it if all programs wait for processors
 MOST_WAITED = 0.9  # share of the time: threads that wait side by side count more than once
 SLOWED_RATIO = 1.5  # of the pace lately over the pace before
+DOUBTED_RATIO = 2.5  # the same without waits before and lately, some of which cost the job nothing
 SLOWED_CONFIDENCE = 0.8  # the program may have changed its batch, or entered another phase
 
 
@@ -343,7 +344,7 @@ def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
             code="own-pace",
             at=pace.since,
         )
-    elif before > at_work and ratio * (1 - at_work) >= SLOWED_RATIO * (1 - before):
+    elif before > at_work and ratio * (1 - at_work) >= DOUBTED_RATIO * (1 - before):
         yield JobFact(
             kind=FactKind.MAY_BE_SLOW,
             whom=Whom(),
