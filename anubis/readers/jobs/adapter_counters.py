@@ -6,6 +6,7 @@ too, so a rise says nothing about the job alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,10 +51,10 @@ def _counts(root: Path) -> Iterator[tuple[str, str, int]]:
         ports = sorted(root.glob("*/ports/*"))[:MOST_PORTS]
     except OSError:
         return
+    port_counts = Counter(port.parents[1].name for port in ports)
     for port in ports:
         adapter = port.parents[1].name
-        is_only = len([other for other in ports if other.parents[1].name == adapter]) == 1
-        device = adapter if is_only else f"{adapter}/{port.name}"
+        device = adapter if port_counts[adapter] == 1 else f"{adapter}/{port.name}"
         for name in COUNTERS:
             for folder in FOLDERS:
                 count = _number(port / folder / name)
