@@ -258,10 +258,12 @@ def settling_options(view: DiagnosisView) -> list[str]:
     from anubis.readers.jobs.trace_reader import trace_readers
 
     diagnosis = view.diagnosis
-    if diagnosis.trouble is JobTrouble.UNKNOWN:
+    may_be_slow = any(fact.kind is FactKind.MAY_BE_SLOW for fact in diagnosis.facts)
+    is_unknown = diagnosis.trouble is JobTrouble.UNKNOWN
+    if is_unknown and not may_be_slow:
         return [settling(view)]
     needed = settling_collector(
-        diagnosis.trouble,
+        JobTrouble.SLOW if is_unknown else diagnosis.trouble,
         diagnosis.cause.kind if diagnosis.cause else None,
         diagnosis.collectors,
         is_named=diagnosis.answer is DiagnosisAnswer.NAMED,
