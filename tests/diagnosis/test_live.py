@@ -338,11 +338,17 @@ def test_a_job_that_became_slower_as_a_whole_is_slow_by_its_own_pace():
         ProcessState(rank=rank, pulse=Pulse.ANSWERS, waits=0.6) for rank in range(2)
     )  # other work takes its processors
     assert not reason(replace(evidence, processes=waiting), slow.RULES).facts
-    for waited_before, is_doubted in ((0.3, False), (0.7, True)):  # a load that fell meanwhile
+    for waited_before, first_look, is_doubted in (
+        (0.7, pace.since - 1.0, True),  # the load fell meanwhile, and the job is as slow
+        (0.3, pace.since - 1.0, False),
+        (0.7, pace.since - 9.0, False),  # all of what is recorded was without the load
+    ):
         states = (replace(state, waits=0.1, waited_before=waited_before) for state in waiting)
+        rise = Rise(what="steps", before=1, after=9, since=first_look, until=0.0, vouches_s=60.0)
         even = replace(pace, lately_s=pace.earlier_s)
-        facts = reason(replace(evidence, pace=even, processes=tuple(states)), slow.RULES).facts
-        assert [fact.kind for fact in facts] == [FactKind.MAY_BE_SLOW] * is_doubted
+        doubted = replace(evidence, pace=even, processes=tuple(states), progress=(rise,))
+        kinds = [fact.kind for fact in reason(doubted, slow.RULES).facts]
+        assert kinds == [FactKind.MAY_BE_SLOW] * is_doubted
     steady = pace_of(launches((1.0, 1.0), 300))
     assert steady is not None
     assert steady.lately_s == pytest.approx(steady.earlier_s)

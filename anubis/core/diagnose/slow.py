@@ -45,6 +45,7 @@ PROCESSOR_RATIO = 2.0  # of processor time, which shows it if all programs wait 
 MOST_WAITED = 0.9  # share of the time: threads that wait side by side count more than once
 SLOWED_RATIO = 1.5  # of the pace lately over the pace before
 DOUBTED_RATIO = 2.5  # the same without waits before and lately, some of which cost the job nothing
+JUST_BEGUN_S = 3.0  # after the first look: what was recorded later is no pace of before
 SLOWED_CONFIDENCE = 0.8  # the program may have changed its batch, or entered another phase
 
 
@@ -330,6 +331,7 @@ def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
     at_work = _usual_share(
         state.waits if state.work_waits is None else state.work_waits for state in states
     )
+    first_look = max((rise.since for rise in hearing.evidence.progress), default=-math.inf)
     ratio = pace.lately_s / pace.earlier_s
     if ratio * (1 - waited) >= SLOWED_RATIO:
         yield JobFact(
@@ -344,7 +346,11 @@ def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
             code="own-pace",
             at=pace.since,
         )
-    elif before > at_work and ratio * (1 - at_work) >= DOUBTED_RATIO * (1 - before):
+    elif (
+        pace.since <= first_look + JUST_BEGUN_S
+        and before > at_work
+        and ratio * (1 - at_work) >= DOUBTED_RATIO * (1 - before)
+    ):
         yield JobFact(
             kind=FactKind.MAY_BE_SLOW,
             whom=Whom(),
