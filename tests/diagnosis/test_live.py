@@ -404,6 +404,9 @@ def test_two_jobs_in_one_folder_are_not_taken_for_one(tmp_path: Path, process):
         assert len(ranks_in(tmp_path)) == 2
     announce(1, process.pid, port=0, world=0)  # its launcher does not tell
     assert len(ranks_in(tmp_path)) == 2
+    words = {"rank": 1, "pid": process.pid, "socket": "", "world": 4, "host": "n9"}
+    (tmp_path / "1.json").write_text(json.dumps(words))  # there it may have ended
+    assert len(ranks_in(tmp_path)) == 2
 
 
 def test_only_the_owner_of_a_folder_announces_ranks_there(tmp_path: Path):

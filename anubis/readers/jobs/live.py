@@ -219,7 +219,8 @@ def ranks_in(folder: Path) -> list[LiveRank]:
             f'"{folder}" has no rank that announced itself: was the job started with {HOOK} on'
             f" PYTHONPATH and {FOLDER_VARIABLE} set?"
         )
-    require_one_job((rank for rank in ranks if pulse_of(rank.pid) is not Pulse.GONE), f'"{folder}"')
+    here = (rank for rank in ranks if rank.host in ("", socket.gethostname()))
+    require_one_job((rank for rank in here if pulse_of(rank.pid) is not Pulse.GONE), f'"{folder}"')
     return ranks
 
 
