@@ -99,14 +99,14 @@ def _read(taken: object, metric: str, device: str, samples: int) -> Samples:
     return np.zeros(samples)
 
 
-def give_back(alike: Units, shares: Samples, normal: float) -> Units:
+def give_back(alike: Units, shares: Samples, normal: float | None = None) -> Units:
     """The units as they would be if others had taken nothing, in the best case: no sample becomes
-    better than normal."""
+    better than normal, if that is given."""
     kept, values = 1 - np.minimum(shares, MOST), alike.values
     if alike.metric.direction == "lower":
-        best = np.minimum(values, np.maximum(values * kept, normal))
+        best = np.minimum(values, np.maximum(values * kept, normal or 0.0))
     else:
-        best = np.maximum(values, np.minimum(values / kept, normal))
+        best = np.maximum(values, np.minimum(values / kept, normal or np.inf))
     return replace(alike, values=best)
 
 

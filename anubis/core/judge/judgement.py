@@ -15,6 +15,7 @@ import numpy as np
 
 from anubis.core.arrays import Ints
 from anubis.core.judge.calibration import FEWEST, SMALL
+from anubis.core.judge.combined import combine, is_combined, judge_combined
 from anubis.core.judge.criteria import (
     are_too_good,
     doubtful,
@@ -28,7 +29,7 @@ from anubis.core.judge.ecdf import goodness
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
 from anubis.core.judge.foreign_load import CODE as FOREIGN_LOAD
-from anubis.core.judge.foreign_load import ForeignLoad, judge_under_load
+from anubis.core.judge.foreign_load import ForeignLoad, give_back, judge_under_load
 from anubis.core.judge.group_verdicts import judge_members, searches
 from anubis.core.judge.limits import (
     ANSWERS,
@@ -139,6 +140,7 @@ def assess(
         batch_verdicts += verdicts.batch
         alone += verdicts.single
         to_confirm |= verdicts.to_confirm
+    alone += _verdicts_that_add(_judge_together(measured, plan, criteria, neighbours), alone)
     alone = name_wrong_bits(alone, executions, screens_before)
     batch, single = judge_settings(settings_of(executions, plan), expectations, before)
     batch_verdicts += batch
@@ -249,6 +251,41 @@ def _judge_each_key(
             if criterion.refusal:
                 criterion = replace(criterion, reference=_best_group(alike))
             yield _judge(alike, criterion, against_itself, runs, neighbours)
+
+
+def _judge_together(
+    measured: Iterable[Units],
+    plan: Plan,
+    criteria: Sequence[CriteriaSet],
+    neighbours: Neighbours,
+) -> Iterator[Verdict]:
+    """Yield verdicts on units that fall short in all metrics of a program together, even with the
+    time given back that other programs may have cost."""
+    criterion_of = criteria_by_key(criteria)
+    if not any(map(is_combined, criterion_of)):
+        return
+    at_best = (
+        alike if (shares := neighbours.load.shares(alike)) is None else give_back(alike, shares)
+        for alike in split_by_kind(measured, kinds_of(criteria))
+    )
+    for combined in combine(at_best):
+        for scores in split_by_place([combined.scores], criteria):
+            criterion = criterion_of.get(scores.key)
+            if criterion:
+                metrics = split_by_place(combined.metrics, criteria)
+                parts = [(alike, criterion_of.get(alike.key)) for alike in metrics]
+                runs = plan.runs(scores.key.workload)
+                yield from judge_combined(scores, criterion, runs, parts)
+
+
+def _verdicts_that_add(together: Iterable[Verdict], alone: Iterable[Verdict]) -> list[Verdict]:
+    """The verdicts on all metrics together on units that no metric by itself shows to be as bad."""
+    shown = {(v.participants, v.benchmark, v.parameters, v.device, v.judgement) for v in alone}
+    return [
+        v
+        for v in together
+        if (v.participants, v.benchmark, v.parameters, v.device, v.judgement) not in shown
+    ]
 
 
 def _compares_itself(alike: Units, plan: Plan) -> bool:

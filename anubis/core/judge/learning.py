@@ -12,6 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from anubis.core.arrays import Ints
+from anubis.core.judge.combined import SHARE, combine, is_combined
 from anubis.core.judge.criteria import learn
 from anubis.core.judge.device_places import split_by_place
 from anubis.core.judge.earlier_scatter import earlier_criteria
@@ -59,7 +60,10 @@ def learn_criteria(
     kinds = kinds_of(learned)
     kinds += find_kinds(measured, policy, {kind.sku for kind in kinds})
     kind_of = {kind.label: kind for kind in kinds}
-    measured = split_by_place(split_by_kind(measured, kinds), learned, policy)
+    measured = split_by_kind(measured, kinds)
+    if policy.calibrated:
+        measured += _combine_new(measured, learned)
+    measured = split_by_place(measured, learned, policy)
     together = _units_together(measured)
     before, scattered = criteria_by_key(start), earlier_criteria(earlier)
     criterion_of = criteria_by_key(learned)
@@ -75,8 +79,12 @@ def learn_criteria(
         sku = alike.key.sku
         key = alike.key
         criterion = criterion_of.get(key) or _learn(
-            alike, policy, before.get(key), together[sku, key.workload], scattered.get(key, ())
+            alike, policy, before.get(key), together[key], scattered.get(key, ())
         )
+        if is_combined(key):  # it adds defects, and no doubt
+            if not (criterion.refusal or criterion.from_repeats):
+                by_sku[sku].append(replace(criterion, doubt_alpha=None))
+            continue
         by_sku[sku].append(criterion)
         own.append((alike, criterion))
         parts = alike.participants, alike.devices
@@ -103,13 +111,32 @@ def learn_criteria(
     )
 
 
-def _units_together(measured: Iterable[Units]) -> Mapping[tuple[str, Workload], float]:
-    """The average number of units of each program that judge one node, or one group."""
-    together: defaultdict[tuple[str, Workload], float] = defaultdict(float)
+def _combine_new(measured: Iterable[Units], learned: Iterable[CriteriaSet]) -> list[Units]:
+    """The scores of all metrics together, but those of programs that have criteria without one."""
+    keys = criteria_by_key(learned).keys()
+    programs = {(key.sku, key.workload) for key in keys}
+    scores = (combined.scores for combined in combine(measured))
+    return [
+        units
+        for units in scores
+        if units.key in keys or (units.key.sku, units.key.workload) not in programs
+    ]
+
+
+def _units_together(measured: Iterable[Units]) -> Mapping[CriterionKey, float]:
+    """The number of units of each key by whose share of the rate one node, or one group, is judged.
+    On average each program has so many. The score of all metrics has a share of its own."""
+    on_each: defaultdict[tuple[str, Workload, bool], float] = defaultdict(float)
+    measured = [alike for alike in measured if alike.metric.judged_by == "fleet"]
     for alike in measured:
-        if alike.metric.judged_by == "fleet":
-            on_each = len(alike) / len(set(alike.participants))
-            together[alike.key.sku, alike.key.workload] += on_each
+        key, units = alike.key, len(alike) / len(set(alike.participants))
+        on_each[key.sku, key.workload, is_combined(key)] += units
+    together = {}
+    for key in (alike.key for alike in measured):
+        program = key.sku, key.workload, is_combined(key)
+        has_score = (key.sku, key.workload, True) in on_each
+        share = (SHARE if is_combined(key) else 1 - SHARE) if has_score else 1.0
+        together[key] = on_each[program] / share
     return together
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from anubis.core.judge.combined import is_combined
 from anubis.core.judge.units import kind_of_device
 from anubis.core.records import (
     BenchmarkSpec,
@@ -85,7 +86,7 @@ def _learned_places(criteria: Iterable[CriteriaSet]) -> dict[OfSku, dict[MetricO
         places: defaultdict[Workload, Counter[MetricOn]] = defaultdict(Counter)
         for criterion in of_kind.criteria:
             key = criterion.key
-            if key.sku == of_kind.sku:
+            if key.sku == of_kind.sku and not is_combined(key):
                 devices = 1 if criterion.from_repeats else criterion.units / criterion.nodes
                 usual = 2 * criterion.nodes > taught[key.workload]
                 kind = kind_of_device(key.device_kind)  # of all its places
