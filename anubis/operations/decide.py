@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
@@ -17,7 +16,7 @@ from anubis.core.history.events import (
     Tick,
 )
 from anubis.core.history.maintenance import open_windows
-from anubis.core.history.standing import Debts, Standing
+from anubis.core.history.standing import Standing
 from anubis.core.history.status import jobs_on_nodes
 from anubis.core.records import (
     BenchmarkSpec,
@@ -37,16 +36,11 @@ from anubis.operations.clusters import (
     enter,
     refuse_partners_of_themselves,
     refuse_strangers,
-    time_in,
 )
 from anubis.operations.requests import Terms
 from anubis.operations.selector import Past, Selector, offers, read_past
 from anubis.store.history import ClusterHistory, History
 from anubis.text import places
-
-if TYPE_CHECKING:
-    from anubis.report.view import CampaignResult
-
 
 USUAL: Terms = Terms()
 
@@ -81,7 +75,11 @@ def refuse_nodes(part: ClusterHistory, event: FleetEvent, terms: Terms, *, may_t
     refuse_strangers(part, nodes, terms.cluster, may_be_reached=may_test)
 
 
-def read_repertoire(terms: Terms) -> Repertoire:
+def read_repertoire(
+    terms: Terms,
+    described: Callable[[AbstractSet[str]], Mapping[str, BenchmarkSpec]] = lambda missing: {},
+) -> Repertoire:
+    """Read what the terms name. `described`: knows programs of the suite that no folder has."""
     suite = configs.suite(terms.suite).leave_out(repaired=terms.repaired)
     if terms.criteria:  # unusable ones are refused now, also if no test will read them
         with named_by_request():
@@ -89,7 +87,9 @@ def read_repertoire(terms: Terms) -> Repertoire:
     in_suite = {entry.benchmark for entry in suite.benchmarks}
     programs = catalog.load((places.shipped_folder("benchmarks"), *terms.benchmarks), in_suite)
     policy = configs.policy(terms.policy).selection
-    return Repertoire(suite=suite, specs=programs.specs, policy=policy)
+    missing = in_suite - programs.specs.keys()
+    specs = {**programs.specs, **described(missing)} if missing else programs.specs
+    return Repertoire(suite=suite, specs=specs, policy=policy)
 
 
 def past_of(
@@ -107,16 +107,6 @@ def past_of(
     from anubis.models.risk import risk_files
 
     return read_past(history, at, risk_files.load_trained(file), offered, nodes, standing)
-
-
-def owed_after(
-    campaign: CampaignResult, decision: Decision, repertoire: Repertoire, caller: Caller
-) -> Debts:
-    """Debts of nodes that remain after the tests."""
-    with caller.history() as history:
-        part = history.cluster(decision.cluster)
-        now = max(time_in(part, caller).now, campaign.view.campaign.finished_at or 0.0)
-        return past_of(part, now, repertoire, {*decision.nodes}).standing.owes
 
 
 def keep(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from anubis.core.history.events import JobAllocated
 from anubis.core.history.maintenance import open_windows
-from anubis.core.history.standing import Debts, Standing, tell_debts
+from anubis.core.history.standing import Standing, tell_debts
 from anubis.core.records import ClusterIdentity, Judgement, SelectionPolicy
 from anubis.core.select.decision import Decision
 from anubis.operations.caller import NO_CALLER, Caller
@@ -21,15 +21,15 @@ from anubis.operations.decide import (
     Repertoire,
     add,
     keep,
-    owed_after,
     past_of,
     read_repertoire,
     refuse_nodes,
     weigh,
 )
-from anubis.operations.keeper_news import objections_in
+from anubis.operations.keeper_news import objections_in, past_after
 from anubis.operations.owners import owner_name, reported_work
 from anubis.operations.requests import GateRequest, Terms
+from anubis.operations.selector import Past
 from anubis.report.gate import BadLinks, Doubt, GateResult
 from anubis.report.maintenance import sentence
 from anubis.store.history import ClusterHistory, History
@@ -41,6 +41,10 @@ REPEATS_DIFFER = (
     "the repeats of a single node differ too much from run to run to judge it by them: give"
     " criteria of 3 or more nodes of its kind (--criteria PATH), or a policy with wider limits"
     " (--policy shared-machine), or let it pass (--on-unknown pass)"
+)
+
+NO_PROOF = (
+    "what it passed is less than its keeper asks of it (anubis validate runs the whole suite)"
 )
 
 
@@ -74,15 +78,15 @@ def gate(
         doubt = facts.holds_back
     caller.decided(decision)
     with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
-        owes = facts.standing.owes
-        if campaign and owes:
-            owes = owed_after(campaign, decision, repertoire, caller)
+        if campaign:
+            facts = _hear_meanwhile(facts, request, campaign, repertoire, terms, caller)
+        judged = _judge_nodes(facts, campaign, is_doubtful=bool(doubt))
         result = GateResult(
             decision=decision,
-            judged=_judge_nodes(facts, campaign, owes, is_doubtful=bool(doubt)),
+            judged=judged,
             links={**facts.links, **_tested_links(campaign, facts.nodes)},
             unfit=facts.unfit,
-            owing=tell_debts(facts.nodes, owes),
+            owing=_owing(facts, judged, campaign),
             busy=facts.busy,
             campaign=campaign,
             is_tested=runs,
@@ -134,8 +138,7 @@ def _read_facts(
     past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
     past = past.add_objections(objections_in(part, time, involved, terms.benchmarks))
     decision = weigh(job, terms, repertoire, past, part, time.now)
-    windows = open_windows(past.windows, time.now, time.now + duration_s)
-    maintained = {n: sentence(w, time.now) for n, w in windows.items() if n in nodes}
+    maintained = _maintained(nodes, past, time.now, duration_s)
     standing, links = past.standing, past.links_among(nodes)
     unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
     refused = tuple(_refusals(unfit, links))
@@ -152,6 +155,47 @@ def _read_facts(
         busy=_busy_nodes(nodes, part, file or terms.cluster, time.now, terms.job),
         clock=time.doubt,
     )
+
+
+def _maintained(nodes: Sequence[str], past: Past, at: float, duration_s: float) -> dict[str, str]:
+    """Nodes that are under maintenance at any time of the job, and the sentence on it."""
+    windows = open_windows(past.windows, at, at + duration_s)
+    return {node: sentence(window, at) for node, window in windows.items() if node in nodes}
+
+
+def _hear_meanwhile(
+    facts: _Facts,
+    request: GateRequest,
+    campaign: CampaignResult,
+    repertoire: Repertoire,
+    terms: Terms,
+    caller: Caller,
+) -> _Facts:
+    """Facts after the tests, with all that was reported while they ran, and the rule of the keeper
+    on what they prove."""
+    past, at = past_after(campaign, facts.decision, repertoire, terms.benchmarks, caller)
+    maintained = _maintained(facts.nodes, past, at, request.duration_s)
+    found = {v.node for v in campaign.view.assessment.nodes if v.judgement is Judgement.DEFECTIVE}
+    unfit = {
+        n: past.standing.unfit[n] for n in facts.nodes if n in past.standing.unfit.keys() - found
+    }
+    return replace(
+        facts, standing=past.standing, unfit=unfit | maintained, maintained=maintained.keys()
+    )
+
+
+def _owing(
+    facts: _Facts, judged: Mapping[str, Judgement], campaign: CampaignResult | None
+) -> dict[str, str]:
+    """Nodes that still owe an answer, or of which the tests that ran are no proof; and why."""
+    verdicts = campaign.view.assessment.nodes if campaign else ()
+    passed = [v.node for v in verdicts if v.judgement is Judgement.HEALTHY and v.node in judged]
+    unproven = {
+        node: facts.standing.reason(node) or NO_PROOF
+        for node in passed
+        if facts.standing.judgement(node) is Judgement.UNKNOWN
+    }
+    return unproven | tell_debts(facts.nodes, facts.standing.owes)
 
 
 def _refusals(unfit: Mapping[str, str], links: BadLinks) -> Iterator[str]:
@@ -201,15 +245,17 @@ def _has_unpaid_debt(decision: Decision, standing: Standing) -> bool:
 
 
 def _judge_nodes(
-    facts: _Facts, campaign: CampaignResult | None, owes: Debts, *, is_doubtful: bool
+    facts: _Facts, campaign: CampaignResult | None, *, is_doubtful: bool
 ) -> dict[str, Judgement]:
-    """Judgement on each node. A healthy node with debts left is unknown: one passed test may not
-    pay all. So is every healthy node while too much stays untested."""
+    """Judgement on each node. A node that passed its tests is unknown if they are no proof: it owes
+    more, or something was reported while they ran. So is every healthy node while too much stays
+    untested."""
     verdicts = campaign.view.assessment.nodes if campaign else ()
     tested = {verdict.node: verdict.judgement for verdict in verdicts}
-    judged = {n: tested.get(n, facts.standing.judgement(n)) for n in facts.nodes}
-    unproven = {node for node, judgement in judged.items() if judgement is Judgement.HEALTHY}
-    unproven &= judged.keys() if is_doubtful else owes.keys()
+    now = {node: facts.standing.judgement(node) for node in facts.nodes}
+    judged = {node: tested.get(node, now[node]) for node in facts.nodes}
+    healthy = {node for node, judgement in judged.items() if judgement is Judgement.HEALTHY}
+    unproven = {n for n in healthy if is_doubtful or now[n] is not Judgement.HEALTHY}
     return judged | dict.fromkeys((*unproven, *facts.maintained), Judgement.UNKNOWN)
 
 

@@ -4,10 +4,14 @@ decides by these, so that no two answers about a node differ."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anubis.config import configs
 from anubis.core.clock import Time
@@ -21,8 +25,11 @@ from anubis.core.keep.keeper_events import Concluded, Dating, LifeEvent, Verdict
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, Proof, ended_incidents, open_incidents
 from anubis.core.keep.objections import Objections, objections
-from anubis.core.records import Judgement, NodeVerdict
+from anubis.core.records import BenchmarkSpec, Judgement, NodeVerdict
+from anubis.core.select.decision import Decision
 from anubis.core.select.selection import Budget
+from anubis.operations.caller import Caller
+from anubis.operations.clusters import time_in
 from anubis.operations.decide import Repertoire, past_of, read_repertoire, weigh
 from anubis.operations.keeping import DEFAULT
 from anubis.operations.requests import Terms
@@ -31,7 +38,10 @@ from anubis.operations.standings import present_of
 from anubis.store.history import ClusterHistory
 from anubis.store.keeping import Conclusion, LastTurn, News
 
-Prover = Callable[[tuple[str, ...]], Collection[str]]
+if TYPE_CHECKING:
+    from anubis.report.view import CampaignResult
+
+Prover = Callable[[tuple[str, ...]], Mapping[str, float]]
 
 
 def objections_in(
@@ -71,6 +81,24 @@ def objections_in(
     return objections([*same, *after], policy.suite)
 
 
+def past_after(
+    campaign: CampaignResult,
+    decision: Decision,
+    repertoire: Repertoire,
+    benchmarks: Sequence[Path],
+    caller: Caller,
+) -> tuple[Past, float]:
+    """The past of the nodes of a decision after its tests, with the keeper's objections by now, and
+    the time: much may have been reported while they ran."""
+    with caller.history() as history:
+        part = history.cluster(decision.cluster)
+        time = time_in(part, caller)
+        time = replace(time, now=max(time.now, campaign.view.campaign.finished_at or 0.0))
+        nodes = {*decision.nodes, *decision.down}
+        past = past_of(part, time.now, repertoire, nodes)
+        return past.add_objections(objections_in(part, time, nodes, benchmarks)), time.now
+
+
 def _hear(
     part: ClusterHistory,
     time: Time,
@@ -107,7 +135,7 @@ def _heard_verdicts(
     """Verdicts since the last turn, and what came with time after them."""
     at, terms = time.now, terms_of(policy, Proof.FULL, benchmarks)
     try:
-        repertoire = read_repertoire(terms)
+        repertoire = read_repertoire(terms, partial(_specs_in, part, conclusions))
         present = present_of(part, at, repertoire)
     except ConfigError:
         return []
@@ -115,6 +143,19 @@ def _heard_verdicts(
     prove = partial(proven_nodes, part, at, terms, repertoire, past)
     verdicts = verdicts_of(part, conclusions, present.standing, prove, nodes=lives.keys())
     return [*verdicts, time_passed(part, present, lives, time)]
+
+
+def _specs_in(
+    part: ClusterHistory, conclusions: Sequence[Conclusion], missing: Collection[str]
+) -> dict[str, BenchmarkSpec]:
+    """Programs of an operator's own folders, as the latest of these campaigns described them."""
+    specs: dict[str, BenchmarkSpec] = {}
+    for conclusion in reversed(conclusions):
+        if missing <= specs.keys():
+            break
+        described = part.campaigns.get(conclusion.campaign).plan.specs
+        specs = {spec.name: spec for spec in described if spec.name in missing} | specs
+    return specs
 
 
 def terms_of(
@@ -166,7 +207,7 @@ def verdicts_of(
     nodes: Collection[str] | None = None,
 ) -> list[VerdictReached]:
     """Verdicts of campaigns that are new to the keeper, on all nodes or on these. `prove`: returns
-    those of some nodes that passed everything that would be chosen for new ones."""
+    those of some nodes that passed everything that would be chosen for new ones, and since when."""
     if not conclusions:
         return []
     tests = {
@@ -184,7 +225,7 @@ def verdicts_of(
     }
     latest = {v.node: c.campaign for c in conclusions for v in of_nodes[c.campaign]}
     fit = tuple(node for node in latest if standing.counted.get(node))
-    proven = prove(fit) if fit else ()
+    proven = prove(fit) if fit else {}
     return [
         VerdictReached(
             at=conclusion.at,
@@ -196,7 +237,9 @@ def verdicts_of(
                     tests.get(conclusion.campaign),
                     is_fit=verdict.node not in standing.unfit,
                     owes=verdict.node in standing.owes,
-                    is_full=verdict.node in proven and latest[verdict.node] == conclusion.campaign,
+                    since=proven.get(verdict.node)
+                    if latest[verdict.node] == conclusion.campaign
+                    else None,
                 )
                 for verdict in of_nodes[conclusion.campaign]
             },
@@ -213,32 +256,37 @@ def proven_nodes(
     repertoire: Repertoire,
     past: Callable[[], Past],
     nodes: tuple[str, ...],
-) -> set[str]:
-    """Those of the nodes that passed everything that would be chosen for new ones. `past`: reads
-    the whole past."""
+) -> dict[str, float]:
+    """Those of the nodes that passed everything that would be chosen for new ones, and when the
+    first of these tests began. `past`: reads the whole past."""
     before = past()
     decision = weigh(NodeAdded(nodes=nodes), terms, repertoire, before, part, at)
-    missing = {
-        node
-        for test in decision.tests
-        for node in test.nodes
-        if test.benchmark not in before.standing.counted[node]
-    }
-    return {*nodes} - missing
+    chosen = defaultdict[str, set[str]](set)
+    for test in decision.tests:
+        for node in test.nodes:
+            chosen[node].add(test.benchmark)
+    counted = before.standing.counted
+    since = {node: math.inf for node in nodes if chosen[node] <= counted[node].keys()}
+    for result in part.experience.validations():
+        passed = chosen[result.node].intersection(result.benchmarks) if result.node in since else ()
+        if any(counted[result.node][name] == result.at for name in passed):
+            since[result.node] = min(since[result.node], result.since)
+    return since
 
 
 def _conclusion_for(
-    verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, owes: bool, is_full: bool
+    verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, owes: bool, since: float | None
 ) -> Concluded:
-    """Conclusion for a node. Tests chosen as proof are proof; other tests only if they are all that
-    a new node has to pass."""
+    """Conclusion for a node. Tests chosen as proof are proof. Other tests are if the node passed by
+    now all that a new one has to pass: of what came after the first of them (`since`)."""
     asked_for = test if test and verdict.node in test.owed else None
     return Concluded(
         judgement=verdict.judgement,
         code=verdict.code,
         reason=verdict.reason,
-        proof=asked_for.proof if asked_for else Proof.FULL if is_full else None,
+        proof=asked_for.proof if asked_for else None if since is None else Proof.FULL,
         about=asked_for.about if asked_for else "",
+        passed_since=math.inf if asked_for or since is None else since,
         is_fit=is_fit,
         owes=owes,
     )

@@ -24,14 +24,13 @@ from anubis.operations.decide import (
     add,
     busy_nodes,
     keep,
-    owed_after,
     past_of,
     read_repertoire,
     refuse_nodes,
     weigh,
 )
 from anubis.operations.decided_tests import carried_out_tests
-from anubis.operations.keeper_news import objections_in
+from anubis.operations.keeper_news import objections_in, past_after
 from anubis.operations.names import new_name
 from anubis.operations.owners import drop_busy, others_work
 from anubis.operations.periodic_task_run import PeriodicTaskRun
@@ -74,7 +73,8 @@ def sweep(
     with carried_out_tests(decision, terms, caller, name, beside=beside) as campaign:
         owes = past.standing.owes
         if campaign and owes:
-            owes = owed_after(campaign, decision, repertoire, caller)
+            now, _ = past_after(campaign, decision, repertoire, terms.benchmarks, caller)
+            owes = now.standing.owes
         result = SweepResult(
             decision=decision, campaign=campaign, owing=tell_debts(idle.nodes, owes)
         )

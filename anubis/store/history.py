@@ -140,3 +140,4 @@ class ClusterHistory:
         self.holds = Holds(database, cluster)
         self.earlier_runs = EarlierRuns(database, cluster)
         self.assessments = Assessments(database)
+        self.campaigns = Campaigns(database)

@@ -136,7 +136,7 @@ class _Trail:
 
     def _pass(self, result: Validation) -> None:
         if result.judgement is Judgement.HEALTHY:
-            if result.since > self.void:
+            if result.proves and result.since > self.void:
                 counted = self.strength.counted_benchmarks(result)
                 self.passed.update(dict.fromkeys(result.benchmarks, result.at))
                 self.counted.update(dict.fromkeys(counted, result.at))

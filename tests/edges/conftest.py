@@ -15,10 +15,9 @@ import pytest
 from anubis.cli.main import run
 from anubis.config import catalog
 from anubis.config.catalog import describe_all
-from anubis.core.records import BenchmarkSpec
 from anubis.text import places
 from tests.edges import postgresql
-from tests.edges.desk import PROGRAMS, Desk, Done
+from tests.edges.desk import Describe, Desk, Done, described_once
 from tests.forked import ForkServer, Started, common_folder, torch_server
 
 
@@ -78,29 +77,12 @@ def start(verbs: ForkServer, desk: Desk, words: Sequence[str]) -> Started:
 if TYPE_CHECKING:
     from tests.edges.visitor import Visitor
 
-Describe = Callable[[Sequence[Path]], list[BenchmarkSpec]]
-
 
 @pytest.fixture(scope="session")
 def told() -> Describe:
     """Descriptions of programs; each shipped one, and each that every desk has, is asked once for
     all tests in here."""
-    ask, shipped = catalog.describe_all, places.shipped_folder("benchmarks")
-    known: dict[str, BenchmarkSpec] = {}
-
-    def key(file: Path) -> str:
-        """Return what its description depends on; empty if each test may write another."""
-        ours = PROGRAMS.get(file.name, "")
-        return str(file) if file.parent == shipped else ours * (file.read_text() == ours)
-
-    def told(files: Sequence[Path]) -> list[BenchmarkSpec]:
-        keys = {file: key(file) for file in files}
-        unknown = [file for file in files if keys[file] not in known]
-        fresh = dict(zip(unknown, ask(unknown), strict=True))
-        known.update((keys[file], spec) for file, spec in fresh.items() if keys[file])
-        return [fresh[file] if file in fresh else known[keys[file]] for file in files]
-
-    return told
+    return described_once()
 
 
 @pytest.fixture

@@ -412,6 +412,10 @@ def _measured(result):
     return {node for run in result.view.executions for node in run.step.participants}
 
 
+def _judged(result):
+    return {verdict.node: verdict.judgement for verdict in result.view.assessment.nodes}
+
+
 def _campaigns(site):
     with History.open(site.history) as history:
         return [row.id for row in history.campaigns.newest(limit=99)]
@@ -1552,6 +1556,60 @@ def test_a_test_that_was_run_while_the_clock_was_wrong_counts_as_of_when_it_was(
     site.off_s = 0.0
     assert states(site.keep(**ACT)) == states(fleet)
     assert site.gate(_good(site)) is Judgement.HEALTHY
+
+
+def test_a_scan_proves_no_node_where_no_keeper_is_asked(site):
+    site.tell(FleetUpgraded(nodes=("n1",)))
+    scanned = run_campaign(ScanRequest(cluster=site.cluster), site.caller)
+    assert _judged(scanned)["n1"] is Judgement.HEALTHY
+    (view,) = nodes(["n1"], cluster=site.cluster, caller=site.caller)
+    assert (view.judgement, view.unproven) == (
+        Judgement.UNKNOWN,
+        "it was upgraded, and no test has cleared it since",
+    )
+    assert site.gate("n1") is Judgement.UNKNOWN
+
+
+def test_a_scan_does_not_make_earlier_passes_a_proof_of_a_node_that_returned(site):
+    node = _good(site)
+    site.keep(**ACT)
+    for order in (Order.RETIRE, Order.RETURN):
+        site.tell(OperatorSaid(nodes=(node,), order=order))
+        assert states(site.keep(test=Mode.PROPOSE))[node] is not State.IN_SERVICE
+    run_campaign(ScanRequest(cluster=site.cluster), site.caller)
+    assert site.gate(node) is Judgement.UNKNOWN
+    assert states(site.keep(test=Mode.PROPOSE))[node] is State.NEW
+    site.measure(ValidateRequest, (node,))
+    assert states(site.keep(test=Mode.PROPOSE))[node] is State.IN_SERVICE
+
+
+@pytest.mark.parametrize(
+    ("event", "answer"),
+    [
+        (partial(IncidentReported, category="gpu"), "unknown"),
+        (partial(OperatorSaid, order=Order.RETIRE), "no-go"),
+        (partial(MaintenancePlanned, begin=1.7e9, end=1.701e9), "no-go"),
+    ],
+)
+def test_a_gate_hears_what_was_reported_while_its_tests_ran(site, event, answer):
+    node, told = _good(site), []
+    site.tell(FleetUpgraded(nodes=(node,)))
+    caller = site.caller
+
+    def wants_stop():
+        if not told:
+            told.append(site.tell(event(nodes=(node,))))
+        return False
+
+    caller.wants_stop = wants_stop
+    terms = Terms(benchmarks=(site.desk.programs,), cluster=site.cluster, suite=site.suite)
+    asked = gate(GateRequest((node,), 3600.0), terms, caller)
+    assert told
+    assert asked.is_tested
+    assert _judged(asked.campaign)[node] is Judgement.HEALTHY
+    assert asked.answer == answer, sentence(asked)
+    assert node in sentence(asked)
+    assert site.asked(node).answer == answer, "as it says without a test"
 
 
 def test_a_scan_proves_no_node_and_no_test_brings_back_a_retired_one(site):

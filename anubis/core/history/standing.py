@@ -4,7 +4,8 @@ service, and which owe an answer; and which paths between them are bad.
 A pass counts as long as nothing happened to its node since its campaign began: no incident, no
 repair, no defect, no event that presumes one. A campaign of hours, or one that was resumed after
 days, may have measured the node before that. A pass proves nothing while an incident or a repair is
-under way, and a result dated in the future proves nothing before that time.
+under way, and a result dated in the future proves nothing before that time. A scan measures what is
+between nodes: it proves none of them, but answers what they owe and disproves their defects.
 
 A benchmark that a node left unanswered in a campaign (`core.judge.unanswered` defines this) is owed
 until the node passes it in a later campaign that demands no less, or the program reports that it
@@ -225,7 +226,8 @@ def standing(
             case _Kind.OWED:
                 trail.owe(at, result)
             case _Kind.PASSED if not is_out:
-                trail.succeed(result, counts=result.since > cleared.get(result.node, -math.inf))
+                is_later = result.since > cleared.get(result.node, -math.inf)
+                trail.succeed(result, counts=result.proves and is_later)
     still = outs.still
     return Standing(
         passed={node: trail.passed for node, trail in trails.items() if trail.passed},

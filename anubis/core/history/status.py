@@ -83,6 +83,7 @@ class Validation:
     inapplicable: tuple[str, ...] = ()  # those that reported that they do not apply to it
     owes: tuple[str, ...] = ()  # those that it was asked and did not answer
     began: float | None = None  # its campaign; None: at the same time
+    proves: bool = True  # its passes prove the node; those of a scan do not
 
     @property
     def since(self) -> float:

@@ -355,7 +355,8 @@ class Keeper:
     def _clear(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         before = life.owed
         if verdict.proof:
-            life = life.pay_debts(verdict.proof, verdict.about, event.began)
+            began = min(event.began, verdict.passed_since)
+            life = life.pay_debts(verdict.proof, verdict.about, began)
         if verdict.is_fit:
             life = replace(life, judged_at=max(event.at, life.judged_at))
         outcome, reason = Outcome.REFUTED, f"the node passed campaign {event.campaign}"

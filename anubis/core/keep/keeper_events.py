@@ -39,6 +39,7 @@ class Concluded:
     reason: str = ""
     proof: Proof | None = None  # what the verdict healthy proves; None: nothing
     about: str = ""  # the category that it is proof for
+    passed_since: float = math.inf  # begin of the first of its tests, if an earlier one is of them
     is_fit: bool = False  # the history has no open defect of the node any more
     owes: bool = False  # according to the history a test has no answer
 
