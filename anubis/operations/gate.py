@@ -175,9 +175,9 @@ def _hear_meanwhile(
     on what they prove."""
     past, at = past_after(campaign, facts.decision, repertoire, terms.benchmarks, caller)
     maintained = _maintained(facts.nodes, past, at, request.duration_s)
-    found = {v.node for v in campaign.view.assessment.nodes if v.judgement is Judgement.DEFECTIVE}
+    bad = {v.node for v in campaign.view.assessment.nodes if v.judgement is Judgement.DEFECTIVE}
     unfit = {
-        n: past.standing.unfit[n] for n in facts.nodes if n in past.standing.unfit.keys() - found
+        n: past.standing.unfit[n] for n in facts.nodes if n in past.standing.unfit.keys() - bad
     }
     return replace(
         facts, standing=past.standing, unfit=unfit | maintained, maintained=maintained.keys()

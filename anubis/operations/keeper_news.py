@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -52,7 +53,7 @@ def objections_in(
 ) -> Objections:
     """Objections of the keeper to these nodes, or to all, as if it had heard by now of all that was
     reported and concluded since its last turn. `benchmarks`: folders with programs of its suite
-    beside the shipped ones. If one is missing, no pass since then counts."""
+    beside the shipped ones; others are known as campaigns described them."""
     lives = part.keeping.lives() if nodes is None else part.keeping.lives_of(nodes)
     last = part.keeping.last_turn()
     news = part.keeping.news_of_nodes()
@@ -146,7 +147,7 @@ def _heard_verdicts(
 
 
 def _specs_in(
-    part: ClusterHistory, conclusions: Sequence[Conclusion], missing: Collection[str]
+    part: ClusterHistory, conclusions: Sequence[Conclusion], missing: AbstractSet[str]
 ) -> dict[str, BenchmarkSpec]:
     """Programs of an operator's own folders, as the latest of these campaigns described them."""
     specs: dict[str, BenchmarkSpec] = {}

@@ -94,7 +94,6 @@ verdicts, node_verdicts = VERDICTS.table, NODE_VERDICTS.table
 part_verdicts = PART_VERDICTS.table
 # A measurement of another tool, at an unknown time, validates nothing.
 VALIDATED = (campaigns.c.finished_at.is_not(None), campaigns.c.verb.in_(VALIDATING))
-PROVING_NOTHING = {kind.value for kind in CampaignKind if kind.names_parts}
 CRITERIA = CHECKSUM.long.index(campaigns.c.criteria)
 
 
@@ -426,7 +425,7 @@ def _validations(
                 node=node,
                 at=campaign.finished_at,
                 began=campaign.created_at,
-                proves=campaign.verb not in PROVING_NOTHING,
+                proves=not CampaignKind(campaign.verb).names_parts,
                 judgement=JUDGEMENTS[judgement],
                 code=code,
                 campaign=campaign.id,

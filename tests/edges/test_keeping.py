@@ -1558,7 +1558,7 @@ def test_a_test_that_was_run_while_the_clock_was_wrong_counts_as_of_when_it_was(
     assert site.gate(_good(site)) is Judgement.HEALTHY
 
 
-def test_a_scan_proves_no_node_where_no_keeper_is_asked(site):
+def test_a_scan_proves_no_node_without_a_keeper(site):
     site.tell(FleetUpgraded(nodes=("n1",)))
     scanned = run_campaign(ScanRequest(cluster=site.cluster), site.caller)
     assert _judged(scanned)["n1"] is Judgement.HEALTHY
@@ -1591,7 +1591,7 @@ def test_a_scan_does_not_make_earlier_passes_a_proof_of_a_node_that_returned(sit
         (partial(MaintenancePlanned, begin=1.7e9, end=1.701e9), "no-go"),
     ],
 )
-def test_a_gate_hears_what_was_reported_while_its_tests_ran(site, event, answer):
+def test_a_gate_hears_reports_that_came_during_its_tests(site, event, answer):
     node, told = _good(site), []
     site.tell(FleetUpgraded(nodes=(node,)))
     caller = site.caller

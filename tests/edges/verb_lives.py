@@ -142,7 +142,7 @@ class VerbLife:
                 at = row.created_at if began is None else began + place / 1000
                 kind = CampaignKind(row.kind)
                 if not kind.validates:
-                    continue  # nobody knows when another tool measured
+                    continue  # of another tool, at an unknown time
                 if row.finished_at is None:  # it may be resumed, and counts then from its begin
                     self.begun.setdefault(row.id, at)
                     continue
