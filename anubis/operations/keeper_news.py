@@ -42,6 +42,8 @@ from anubis.store.keeping import Conclusion, LastTurn, News
 if TYPE_CHECKING:
     from anubis.report.view import CampaignResult
 
+LOOKED_AT = 100  # campaigns that are searched for the description of a program
+
 Prover = Callable[[tuple[str, ...]], Mapping[str, float]]
 
 
@@ -149,12 +151,14 @@ def _heard_verdicts(
 def _specs_in(
     part: ClusterHistory, conclusions: Sequence[Conclusion], missing: AbstractSet[str]
 ) -> dict[str, BenchmarkSpec]:
-    """Programs of an operator's own folders, as the latest of these campaigns described them."""
+    """Programs of an operator's own folders, as the latest campaigns described them."""
     specs: dict[str, BenchmarkSpec] = {}
-    for conclusion in reversed(conclusions):
+    latest = (row.id for row in part.campaigns.newest(LOOKED_AT) if row.cluster == part.cluster)
+    unheard = (conclusion.campaign for conclusion in reversed(conclusions))
+    for campaign in dict.fromkeys((*unheard, *latest)):
         if missing <= specs.keys():
             break
-        described = part.campaigns.get(conclusion.campaign).plan.specs
+        described = part.campaigns.get(campaign).plan.specs
         specs = {spec.name: spec for spec in described if spec.name in missing} | specs
     return specs
 
