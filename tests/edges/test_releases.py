@@ -15,7 +15,7 @@ from anubis.report import keep as keeping
 from anubis.report import nodes as node_listing
 
 RELEASES = sorted((Path(__file__).parents[1] / "releases").iterdir())
-FOR_PEOPLE = {"reason", "action", "sentence", "note"}  # words may change, facts may not
+FOR_PEOPLE = {"reason", "action", "sentence", "note", "unproven"}  # words may change, facts may not
 
 
 class Release:
