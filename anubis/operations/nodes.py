@@ -69,7 +69,7 @@ def nodes(
             maintenance=maintained[name],
             owes=past.standing.owing_reason(name),
             unproven=past.standing.unproven_reason(name),
-            doubt=past.standing.doubted.get(name, ""),
+            doubt=past.standing.doubt_reason(name),
         )
         for name in shown
     ]

@@ -68,7 +68,7 @@ class StandingLine:
     judgement: Judgement
     """The answer of a gate that runs no tests."""
     why: str
-    """It is out of service, owes an answer, or its passes do not count while a clock is in doubt;
+    """It is out of service, owes an answer, or its passes do not count, as a clock is or was wrong;
     empty: none of these."""
     holder: str | None
     """The campaign that holds it now."""

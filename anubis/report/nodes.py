@@ -51,7 +51,7 @@ class NodeView:
     maintenance: str = ""  # until when, and why
     owes: str = ""  # what it left unanswered, and since when
     unproven: str = ""  # reports about it that it has to disprove
-    doubt: str = ""  # why none of its passes counts, while a clock is in doubt
+    doubt: str = ""  # why none of its passes counts, if a clock is or was wrong
 
 
 def headline(views: Sequence[NodeView], cluster: str) -> str:
@@ -147,7 +147,7 @@ class NodeLine:
     """What was reported of it (an incident, an upgrade) since it last passed anything; empty:
     nothing."""
     doubt: str
-    """Why its passes do not count while a clock is in doubt; empty: they do, or it has none."""
+    """Why its passes do not count, if a clock is or was wrong; empty: they do, or it has none."""
 
 
 def lines(views: Sequence[NodeView]) -> Iterator[str]:

@@ -115,6 +115,8 @@ def test_a_pass_from_the_future_counts_for_nothing_and_a_defect_from_there_does(
     assert stand(verdict_of(3), verdict_of(9)).passed == {"n1": dict.fromkeys(BOTH, 3)}
     assert stand(verdict_of(9)).judgement("n1") is Judgement.UNKNOWN
     assert stand(verdict_of(9)).early == {"n1"}
+    assert "dated in the future" in stand(verdict_of(9)).reason("n1")
+    assert stand(verdict_of(3), verdict_of(9)).reason("n1") == ""
     assert stand(verdict_of(3), verdict_of(9, DEFECTIVE)).judgement("n1") is DEFECTIVE
 
 

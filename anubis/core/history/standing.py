@@ -74,6 +74,8 @@ class Unanswered:
         )
 
 
+EARLY = "its passes are dated in the future, because a clock was wrong: they do not count yet"
+
 Debts = Mapping[str, tuple[Unanswered, ...]]  # by node, the oldest first
 
 
@@ -159,9 +161,15 @@ class Standing:
             return ""
         return self.presumed.get(node, "")
 
+    def doubt_reason(self, node: str) -> str:
+        """Sentence on why none of its passes counts, if a clock is or was wrong; empty: another
+        reason, or they count."""
+        is_early = node in self.early and not self.passed.get(node)
+        return self.doubted.get(node, EARLY if is_early else "")
+
     def unknown_reason(self, node: str) -> str:
         """Sentence on what it owes, or on why its passes do not count; empty: it passed nothing."""
-        return self.owing_reason(node) or self.doubted.get(node, "")
+        return self.owing_reason(node) or self.doubt_reason(node)
 
     def reason(self, node: str) -> str:
         """Reason why it is not healthy; empty: no known reason."""
