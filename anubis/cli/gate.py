@@ -175,7 +175,11 @@ def suites(result: GateResult) -> list[JUnitSuite]:
         )
         for together, why in result.links.items()
     ]
-    gate = junit.JUnitSuite(name="gate", cases=[*nodes, *links])
+    parts = [
+        junit.JUnitCase(name=part, judgement=Judgement.DEFECTIVE, code="GATE", details=[why])
+        for part, why in result.barring_parts.items()
+    ]
+    gate = junit.JUnitSuite(name="gate", cases=[*nodes, *links, *parts])
     return [gate, *(junit.suites_of(result.campaign.view) if result.campaign else ())]
 
 
@@ -193,7 +197,7 @@ def tell_monitoring(result: GateResult) -> int:
         "risk": f"{decided.remaining:.4g};{decided.p0:.4g};;0;1",
         "defective": f"{len(result.named(Judgement.DEFECTIVE))};;0;0;{nodes}",
         "unknown": f"{len(result.unknown)};;;0;{nodes}",
-        "bad_links": f"{len(result.links)};;0;0;",
+        "bad_links": f"{len(result.links) + len(result.barring_parts)};;0;0;",
     }
     warns = bool(result.unknown) or not decided.is_bearable
     return monitoring.tell("gate", result.judgement, sentence(result), figures, warns=warns)

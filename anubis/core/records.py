@@ -1094,6 +1094,9 @@ class SelectionPolicy:
     `unknown`: no node passes. `run`: all tests that lower the risk run first, even those that
     are not worth their time. If these leave too much, no node passes. `go`: the job may start, and
     the answer states the risk."""
+    defective_parts: Literal["go", "no-go"] = "no-go"
+    """What a gate does if a scan found a link or a switch between its nodes defective, and none has
+    cleared it since. `go`: the job may start, and the answer names the part."""
     silence_d: float = 30.0
     """Number of days after the last reported incident for which silence is a sign of health. Longer
     silence lowers no risk."""

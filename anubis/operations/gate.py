@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from anubis.core.history.events import JobAllocated
@@ -85,6 +86,8 @@ def gate(
             decision=decision,
             judged=judged,
             links={**facts.links, **_tested_links(campaign, facts.nodes)},
+            parts=facts.parts,
+            may_cross_parts=repertoire.policy.defective_parts == "go",
             unfit=facts.unfit,
             owing=_owing(facts, judged, campaign),
             busy=facts.busy,
@@ -111,6 +114,7 @@ class _Facts:
     unfit: Mapping[str, str]  # nodes, and why no test can make them good for this job
     maintained: Collection[str]  # those of them against which nothing else is held
     links: BadLinks
+    parts: Mapping[str, str]
     busy: Mapping[str, str]
     clock: str
 
@@ -141,7 +145,9 @@ def _read_facts(
     maintained = _maintained(nodes, past, time.now, duration_s)
     standing, links = past.standing, past.links_among(nodes)
     unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
-    refused = tuple(_refusals(unfit, links))
+    parts = _defective_parts(history, part, nodes)
+    stops = parts if repertoire.policy.defective_parts == "no-go" else {}
+    refused = tuple(_refusals(unfit, links, stops))
     if not refused:  # a no-go counts, whatever other nodes were named
         refuse_nodes(part, job, terms, may_test=request.may_test)
     return _Facts(
@@ -152,9 +158,21 @@ def _read_facts(
         unfit=unfit,
         maintained=maintained.keys(),
         links=links,
+        parts=parts,
         busy=_busy_nodes(nodes, part, file or terms.cluster, time.now, terms.job),
         clock=time.doubt,
     )
+
+
+def _defective_parts(
+    history: History, part: ClusterHistory, nodes: Sequence[str]
+) -> Mapping[str, str]:
+    every = chain.from_iterable(part.experience.part_verdicts().values())
+    if len(nodes) < 2 or not any(v.parts and v.judgement is Judgement.DEFECTIVE for v in every):
+        return {}
+    from anubis.operations.links import defective_between  # loads all that locates parts
+
+    return defective_between(history, part, nodes)
 
 
 def _maintained(nodes: Sequence[str], past: Past, at: float, duration_s: float) -> dict[str, str]:
@@ -198,8 +216,9 @@ def _owing(
     return unproven | tell_debts(facts.nodes, facts.standing.owes)
 
 
-def _refusals(unfit: Mapping[str, str], links: BadLinks) -> Iterator[str]:
+def _refusals(unfit: Mapping[str, str], links: BadLinks, parts: Mapping[str, str]) -> Iterator[str]:
     yield from (f"{node}: {why}" for node, why in unfit.items())
+    yield from (f"{part} is defective: {why}" for part, why in parts.items())
     yield from (f"bad between {', '.join(sorted(nodes))}: {why}" for nodes, why in links.items())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, starmap
 
 from anubis.core.errors import StoreError
 from anubis.core.fabric import Part
@@ -17,6 +17,7 @@ from anubis.core.network.recency import (
     Crossing,
     ReturningFault,
     links_by_tier,
+    open_defects,
     open_suspicions,
     pairs_by_hops,
     returning_faults,
@@ -51,12 +52,16 @@ def _cluster_links(
 ) -> BetweenNodes:
     own = [row for row in rows if row.cluster == part.cluster and row.kind.validates]
     campaigns = list(_readable_campaigns(history, own[:LOOKED_AT]))
-    across = (campaign for campaign in campaigns if campaign.plan.fabric)
-    every = _networks(history, across)
+    across = list(_across(part, rows))
+    every = _networks(history, _readable_campaigns(history, across[:LOOKED_AT]))
     networks = list(islice(every, MERGED))
     crossings = [_crossing(campaign, network) for campaign, network in networks]
     validations = part.experience.validations(now - LOOKED_BACK_S)
-    suspects = [_suspect(*suspected) for suspected in open_suspicions(crossings)]
+    every_crossing = starmap(_crossing, _networks(history, _readable_campaigns(history, across)))
+    defects = open_defects(part.experience.part_verdicts(), every_crossing)
+    suspected = {(v.subject, c.campaign): (v, c) for v, c in open_suspicions(crossings)}
+    suspected |= {(v.subject, c.campaign): (v, c) for v, c in defects}
+    suspects = list(starmap(_suspect, suspected.values()))
     if any(crossing.vanished for crossing in crossings):
         older = [_crossing(campaign, network) for campaign, network in every]
         suspects += [_return(fault, crossings) for fault in returning_faults(crossings + older)]
@@ -69,7 +74,7 @@ def _cluster_links(
         tiers=links_by_tier(crossings) if crossings else {},
         pairs=pairs_by_hops(crossings) if crossings else {},
         suspects=(*suspects, *_reported_parts(part, crossings)),
-        paths=bad_links(part.experience.faulty_paths(), validations),
+        paths=bad_links(part.experience.part_verdicts(), validations),
         together=tuple(_joint_programs(campaigns, validations)),
     )
 
@@ -79,17 +84,39 @@ def measured_across(
 ) -> Iterator[tuple[Campaign, NetworkView]]:
     """Campaigns of this cluster that measured a fabric with any of these nodes, the newest first;
     without nodes, all such campaigns."""
-    rows = [
-        row
-        for row in history.campaigns.newest(MOST_CAMPAIGNS)
-        if row.finished_at and row.cluster == part.cluster and row.kind.validates
-    ]
+    rows = list(_across(part, history.campaigns.newest(MOST_CAMPAIGNS)))
     across = (
         campaign
         for campaign in _readable_campaigns(history, rows[:LOOKED_AT])
-        if campaign.plan.fabric and (not nodes or {*nodes} & {*campaign.plan.fabric.nodes})
+        if not nodes or ((fabric := campaign.plan.fabric) and {*nodes} & {*fabric.nodes})
     )
     return _networks(history, across)
+
+
+def defective_between(
+    history: History, part: ClusterHistory, nodes: Sequence[str]
+) -> dict[str, str]:
+    """Parts between these nodes that a campaign proved to be defective, and that none has cleared
+    since → the reason. A campaign that cannot be read is an error: it may have the proof."""
+    rows = history.campaigns.newest(MOST_CAMPAIGNS)
+    campaigns = (history.campaigns.get(row.id) for row in _across(part, rows))
+    networks = ((c, _network(history, c)) for c in campaigns)
+    crossings = (_crossing(campaign, network) for campaign, network in networks if network)
+    defects = open_defects(part.experience.part_verdicts(), crossings, nodes)
+    reasons: dict[str, str] = {}
+    for verdict, crossing in defects:
+        why = f"{verdict.code} in campaign {crossing.campaign}, and not cleared since"
+        reasons.setdefault(verdict.subject, why)
+    return reasons
+
+
+def _across(part: ClusterHistory, rows: Iterable[CampaignRow]) -> Iterator[CampaignRow]:
+    """The campaigns of a cluster that may have measured a fabric."""
+    return (
+        row
+        for row in rows
+        if row.cluster == part.cluster and row.finished_at and row.kind.judges_fabric
+    )
 
 
 def _readable_campaigns(history: History, rows: Iterable[CampaignRow]) -> Iterator[Campaign]:
@@ -105,13 +132,16 @@ def _networks(
     """Campaigns that measured anything across their fabric, with its network."""
     for campaign in campaigns:
         with suppress(StoreError):
-            assessment = history.assessments.find(campaign.id)
-            assert assessment is not None, "a finished campaign has one"
-            view = CampaignView(
-                campaign=campaign, executions=(), assessment=assessment, criteria=()
-            )
-            if view.network and view.network.measured_rail_nics:
-                yield campaign, view.network
+            if network := _network(history, campaign):
+                yield campaign, network
+
+
+def _network(history: History, campaign: Campaign) -> NetworkView | None:
+    """The network that a campaign measured; None if it measured nothing across a fabric."""
+    assessment = history.assessments.find(campaign.id)
+    assert assessment is not None, "a finished campaign has one"
+    view = CampaignView(campaign=campaign, executions=(), assessment=assessment, criteria=())
+    return view.network if view.network and view.network.measured_rail_nics else None
 
 
 def _crossing(campaign: Campaign, network: NetworkView) -> Crossing:

@@ -273,7 +273,7 @@ def read_past(
         defects=recall(defects, by_now, findings, incidents),
         incidents=imported,
         categories=recall(_categories, incidents),
-        links=bad_links(history.experience.faulty_paths(), by_now, strength),
+        links=bad_links(history.experience.part_verdicts(), by_now, strength),
         measured_s=history.experience.durations_s(),
         windows=recall(reported_windows, happened.event_records),
     )

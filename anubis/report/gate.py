@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OWING_NAMED = 1  # nodes whose debts a sentence explains
 BUSY_NAMED = 1  # nodes at work that a sentence names the job of
 UNFIT_NAMED = 2  # nodes out of service whose reason a sentence gives
-LINKS_NAMED = 3  # bad links that a sentence names
+LINKS_NAMED = 3  # bad links, or defective parts, that a sentence names
 TESTS_NAMED = 3  # tests that a sentence names
 # tests: they would have to run, and may not; owed: no test that can be chosen answers what is owed;
 # busy: another job runs on some of the nodes
@@ -33,6 +33,8 @@ class GateResult:
     decision: Decision
     judged: Mapping[str, Judgement]
     links: BadLinks
+    parts: Mapping[str, str]  # defective parts between the nodes, as a scan found them, and why
+    may_cross_parts: bool  # by the policy
     unfit: Mapping[str, str]  # nodes that are out of service or under maintenance, and why
     owing: Mapping[str, str]  # nodes that still owe an answer: what, and since when
     busy: Mapping[str, str]  # nodes on which another job runs, and which one
@@ -78,8 +80,12 @@ class GateResult:
         return any(criterion.from_repeats for criterion in self.criteria)
 
     @property
+    def barring_parts(self) -> Mapping[str, str]:
+        return {} if self.may_cross_parts else self.parts
+
+    @property
     def judgement(self) -> Judgement:
-        if self.links or self.unfit or self.named(Judgement.DEFECTIVE):
+        if self.links or self.barring_parts or self.unfit or self.named(Judgement.DEFECTIVE):
             return Judgement.DEFECTIVE
         may_pass = self.unknown_passes and self.doubt != "tests"  # a test could still judge them
         passes = may_pass or not self.unknown
@@ -111,6 +117,8 @@ class GateLine:
     defective: Sequence[str]
     links: Sequence[BadLink]
     """Nodes that do badly together."""
+    parts: Mapping[str, str]
+    """Defective parts between the nodes, such as a link, as a scan found them, and why."""
     unknown: Sequence[str]
     unfit: Mapping[str, str]
     """Nodes that are out of service, and why."""
@@ -135,6 +143,7 @@ def gate_fields(result: GateResult) -> GateLine:
         why=sentence(result),
         defective=result.named(Judgement.DEFECTIVE),
         links=[BadLink(nodes=nodes, reason=why) for nodes, why in result.links.items()],
+        parts=result.parts,
         unknown=result.unknown,
         unfit=result.unfit,
         owing=result.owing,
@@ -152,7 +161,10 @@ def sentence(result: GateResult) -> str:
         word = "no-go, and nothing was run"
     if word == "go" and not result.decision.is_bearable:
         word = f"go, at {_risk_left(result)}"
-    return f"{word}: {'; '.join(_reasons(result)) or _passing_nodes(result)}"
+    sentence = f"{word}: {'; '.join(_reasons(result)) or _passing_nodes(result)}"
+    if word.startswith("go") and result.parts:
+        sentence += f"; the job may cross {'; '.join(_parts(result))}"
+    return sentence
 
 
 def _passing_nodes(result: GateResult) -> str:
@@ -171,6 +183,8 @@ def _reasons(result: GateResult) -> Iterator[str]:
         yield f"bad between {names(sorted(nodes))}: {why}"
     if len(result.links) > LINKS_NAMED:
         yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
+    if result.barring_parts:
+        yield f"defective between these nodes: {'; '.join(_parts(result))}"
     if result.unknown:
         if result.doubt or {*result.unknown} - {*result.owing}:
             yield f"{_unknown_reason(result)}: {compress(result.unknown)}"
@@ -187,6 +201,12 @@ def _reasons(result: GateResult) -> Iterator[str]:
         yield from (f"{node}: {result.owing[node]}" for node in owing[:OWING_NAMED])
         if owing[OWING_NAMED:]:
             yield f"also owing an answer: {short_node_list(owing[OWING_NAMED:])}"
+
+
+def _parts(result: GateResult) -> Iterator[str]:
+    yield from (f"{part}: {why}" for part, why in islice(result.parts.items(), LINKS_NAMED))
+    if len(result.parts) > LINKS_NAMED:
+        yield f"{len(result.parts) - LINKS_NAMED:,} more parts"
 
 
 def _unknown_reason(result: GateResult) -> str:

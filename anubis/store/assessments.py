@@ -11,7 +11,6 @@ import numpy as np
 import sqlalchemy as sa
 
 from anubis.core.history.drift import LimitShares, share_of_limit
-from anubis.core.judge.faulty_paths import PATH
 from anubis.core.records import (
     Assessment,
     BatchVerdict,
@@ -59,8 +58,6 @@ from anubis.store.row_mapping import (
     packed_form,
 )
 from anubis.store.shared_values import PARTICIPANTS, ROSTERS, reference, sharing
-
-PATHS = "paths"  # how many verdicts are on one
 
 
 def _cause() -> Form:
@@ -226,16 +223,12 @@ def _counts(connection: sa.Connection, key: int) -> str:
     counts[MEASURED] = measured_nodes(connection, [key])[key].sum
     failed = failed_alone(connection, VERDICTS, VERDICTS.c.campaign == key)
     counts[FAILED] = sum_of_failed(failed.get(key, set()))
-    paths = sa.select(sa.func.count()).where(
-        PART_VERDICTS.c.campaign == key, PART_VERDICTS.c.code == PATH
-    )
-    counts[PATHS] = connection.execute(paths).scalar_one()
     return canonical(counts)
 
 
-def has_paths(campaign: sa.Row[Any]) -> bool:
-    """True if the campaign noted verdicts on paths when it was concluded."""
-    return bool(campaign.counts and json.loads(campaign.counts).get(PATHS))
+def has_part_verdicts(campaign: sa.Row[Any]) -> bool:
+    """True if the campaign had verdicts on parts or paths when it was concluded."""
+    return bool(campaign.counts and json.loads(campaign.counts)[PART_VERDICTS.table.name])
 
 
 def campaign_records(

@@ -21,7 +21,6 @@ from anubis.core.history.logbook import Logbook
 from anubis.core.history.past import Happened
 from anubis.core.history.status import Validation
 from anubis.core.history.strength import CampaignDemands
-from anubis.core.judge.faulty_paths import PATH
 from anubis.core.judge.unanswered import leaves_open
 from anubis.core.records import (
     CampaignKind,
@@ -37,7 +36,7 @@ from anubis.store.assessments import (
     PART_VERDICTS,
     VERDICTS,
     campaign_records,
-    has_paths,
+    has_part_verdicts,
     limit_shares,
 )
 from anubis.store.campaigns import (
@@ -337,16 +336,17 @@ class Experience:
             demands[row.id][demand.workload.benchmark] += (demand,)
         return demands
 
-    def faulty_paths(self) -> dict[str, tuple[PartVerdict, ...]]:
-        """Map campaigns to faulty paths, in order of time. Scans have none: they blame parts of the
-        fabric."""
+    def part_verdicts(self) -> dict[str, tuple[PartVerdict, ...]]:
+        """Map campaigns to their verdicts on parts and paths between nodes, in order of time."""
         with self._database.reading() as connection:
-            return self._recall(connection, "paths", partial(self._paths, connection))
+            return self._recall(connection, "parts", partial(self._part_verdicts, connection))
 
-    def _paths(self, connection: Connection) -> dict[str, tuple[PartVerdict, ...]]:
+    def _part_verdicts(self, connection: Connection) -> dict[str, tuple[PartVerdict, ...]]:
+        keys = {*connection.execute(select(part_verdicts.c.campaign).distinct()).scalars()}
         return {
             row.id: campaign_records(connection, PART_VERDICTS, row)
-            for row in _campaigns_with_paths(connection, self._cluster)
+            for row in _concluded_rows(connection, self._cluster)
+            if row.key in keys or has_part_verdicts(row)
         }
 
     def criteria(self) -> Iterator[tuple[CriteriaSet, ...]]:
@@ -391,15 +391,6 @@ def _concluded_rows(connection: Connection, cluster: str) -> list[Row[Any]]:
     """Return concluded campaigns in order of time."""
     query = select(*SHORT).where(*_ended_of(cluster))
     return list(checked_rows(connection, query.order_by(campaigns.c.finished_at, campaigns.c.id)))
-
-
-def _campaigns_with_paths(connection: Connection, cluster: str) -> list[Row[Any]]:
-    """Return campaigns that have a verdict on a path, or had one when they were concluded."""
-    have_paths = select(part_verdicts.c.campaign).where(part_verdicts.c.code == PATH)
-    keys = {*connection.execute(have_paths.distinct()).scalars()}
-    return [
-        row for row in _concluded_rows(connection, cluster) if row.key in keys or has_paths(row)
-    ]
 
 
 def _mark(row: Row[Any], since: float) -> ConcludedMark:

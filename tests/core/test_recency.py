@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from anubis.core.fabric import Part, rail_nics_on
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anubis.core.fabric import Part, rail_nics_on, single_switch
 from anubis.core.network.recency import (
     NICS,
     Crossing,
     links_by_tier,
+    open_defects,
     open_suspicions,
     pairs_by_hops,
     returning_faults,
@@ -21,13 +26,13 @@ NEAR, FAR = TREE.nodes[:4], TREE.nodes[4:]
 (RAIL,) = TREE.rails
 
 
-def crossing(at, nodes, *, short=(), parts=(), vanished=()):
+def crossing(at, nodes, *, short=(), parts=(), vanished=(), fabric=TREE):
     """Each of these nodes met each other."""
-    flows = [rail_nics_on(a, b, RAIL) for a, b in permutations(nodes, 2)]
+    flows = [rail_nics_on(a, b, fabric.rails[0]) for a, b in permutations(nodes, 2)]
     return Crossing(
         campaign=f"scan-{at:g}",
         at=at,
-        fabric=TREE,
+        fabric=fabric,
         measured=flows,
         short=frozenset(rail_nics_on(a, b, RAIL) for a, b in short),
         parts=parts,
@@ -92,6 +97,97 @@ def test_a_part_blamed_again_is_listed_once_and_a_healthy_part_never():
     assert [c.campaign for _, c in open_suspicions([again, before])] == ["scan-2"]
     well = crossing(1.0, TREE.nodes, parts=(verdict(part, judgement=Judgement.HEALTHY),))
     assert not list(open_suspicions([well]))
+
+
+# --- defects between the nodes of a job -------------------------------------------------------
+
+SPINE = next(switch.id for switch in TREE.switches if switch.id not in TREE.leaves)
+BETWEEN = [
+    Part("link", TREE.links[0].a, TREE.links[0].b),
+    Part("switch", SPINE),
+    Part("switch", TREE.leaves[0]),
+    Part("uplinks", TREE.leaves[1]),
+]
+JOBS = [NEAR, FAR, TREE.nodes, (NEAR[0], FAR[0]), (NEAR[0],), (NEAR[0], "stranger")]
+
+
+def lies_between(part, nodes):
+    """The same for this tree by its drawing: two leaves below one spine."""
+    at = [{*nodes} & {*NEAR}, {*nodes} & {*FAR}]
+    if part.kind == "switch" and part.name in TREE.leaves:
+        own, other = at if part.name == TREE.nic(NEAR[0], RAIL).switch else at[::-1]
+        return len(own) > 1 or bool(own and other)
+    return all(at)  # the spine, and both links
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([NEAR, TREE.nodes]),
+            st.lists(
+                st.tuples(
+                    st.sampled_from(BETWEEN),
+                    st.sampled_from([Judgement.DEFECTIVE, Judgement.UNKNOWN]),
+                ),
+                max_size=2,
+            ),
+        ),
+        max_size=4,
+    ),
+    st.sampled_from(JOBS),
+)
+def test_a_defect_between_the_nodes_of_a_job_is_open_until_a_campaign_crosses_it_without_doubt(
+    campaigns, job
+):
+    newest_first = [
+        crossing(
+            -place,
+            nodes,
+            parts=tuple(verdict(part, judgement=judged) for part, judged in blamed),
+        )
+        for place, (nodes, blamed) in enumerate(campaigns, start=1)
+    ]
+    expected = [
+        (place, part)
+        for place, (_, blamed) in enumerate(campaigns)
+        for part, judged in blamed
+        if judged is Judgement.DEFECTIVE
+        and lies_between(part, job)
+        and all(
+            part in [other for other, _ in later]
+            or (nodes is NEAR and part != Part("switch", TREE.nic(NEAR[0], RAIL).switch))
+            for nodes, later in campaigns[:place]
+        )
+    ]
+    verdicts = {c.campaign: c.parts for c in newest_first}
+    found = [(v.parts[0], c.at) for v, c in open_defects(verdicts, newest_first, job)]
+    assert found == [(part, -place - 1) for place, part in expected]
+
+
+def test_no_campaign_is_read_after_the_last_open_defect():
+    part = Part("switch", SPINE)
+    before = crossing(1.0, TREE.nodes, parts=(verdict(part),))
+
+    def newest_first():
+        yield crossing(2.0, TREE.nodes)
+        pytest.fail("one more was read")
+
+    assert not list(open_defects({before.campaign: before.parts}, newest_first()))
+    assert not list(open_defects({}, newest_first()))
+
+
+def test_the_switch_of_a_fabric_without_links_is_cleared_by_traffic_over_it():
+    alone = single_switch(("a", "b", "c"))
+    part = Part("switch", alone.switches[0].id)
+    before = crossing(1.0, alone.nodes, parts=(verdict(part),), fabric=alone)
+    verdicts = {before.campaign: before.parts}
+    assert len(list(open_defects(verdicts, [before], ("a", "b")))) == 1
+    after = crossing(2.0, alone.nodes, fabric=alone)
+    assert not list(open_defects(verdicts, [after, before], ("a", "b")))
+
+
+# --- what comes and goes ----------------------------------------------------------------------
 
 
 def test_a_part_that_returns_is_suspected_only_if_the_others_of_its_kind_do_not():

@@ -346,6 +346,8 @@ def test_a_gate_without_a_test_says_go_exactly_if_every_rule_allows_it(history):
     records, findings, levels = history
     known = stand(*records, findings=findings, strength=strength_of(levels))
     answer = GateResult(
+        parts={},
+        may_cross_parts=False,
         decision=None,
         judged={node: known.judgement(node) for node in NODES},
         links={},

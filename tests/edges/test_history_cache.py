@@ -30,7 +30,7 @@ from anubis.store.holds import HOLDS, Hold
 from tests.edges.test_selector import BOTH, DAY_S, MENU, NODES, NOW, carry_out
 
 HAPPENED = ("repairs", "watches", "event_records", "validations", "attributes")
-QUESTIONS = ("failed_tests", "demands", "faulty_paths", "durations_s")
+QUESTIONS = ("failed_tests", "demands", "part_verdicts", "durations_s")
 
 
 class Teller:

@@ -88,6 +88,29 @@ def test_a_scan_names_the_part_with_its_evidence_and_a_report_repeats_it(near):
     assert max(len(line) for line in table.out.splitlines()) <= 80
 
 
+def test_no_gate_lets_a_job_cross_a_link_that_a_scan_found_defective_until_one_clears_it(near):
+    def gate(nodes, *words):
+        done = near.run("gate", nodes, "--duration", "24h", "--cluster", cluster, "--json", *words)
+        return done.code, done.summary["answer"], done.summary["parts"]
+
+    found = scan(near, "--full", "--json", faults=["lossy uplink"])
+    (part,) = [line for line in found.lines if line["type"] == "part"]
+    cluster = near.fleet(nodes="n[1-12]")
+    assert near.run("accept", "--cluster", cluster, "--suite", "quick").code == 0
+    leaf = re.findall(r"leaf(\d)", part["subject"])
+    below = f"n[{4 * int(leaf[0]) - 3}-{4 * int(leaf[0])}]"
+    assert gate(below) == (0, "go", {})
+    code, answer, parts = gate("n[1-12]")
+    assert (code, answer, list(parts)) == (1, "no-go", [part["subject"]])
+    lenient = near.write("p.yaml", {"summary": "any part", "selection": {"defective_parts": "go"}})
+    assert gate("n[1-12]", "--policy", str(lenient)) == (0, "go", parts)
+
+    assert scan(near, below).code == 0  # around it
+    assert gate("n[1-12]") == (1, "no-go", parts)
+    assert scan(near, "--full").code == 0
+    assert gate("n[1-12]") == (0, "go", {})
+
+
 def test_a_dead_leaf_is_the_first_thing_that_table_json_page_and_exit_code_say(near):
     page = near.folder / "scan.html"
     done = scan(near, "--full", "--json", "--html", str(page), faults=["dead leaf"])

@@ -437,11 +437,11 @@ class _Trail:
 
 
 def bad_links(
-    paths: Mapping[str, Sequence[PartVerdict]],
+    parts: Mapping[str, Sequence[PartVerdict]],
     validations: Iterable[Validation],
     strength: Strength = ANY,
 ) -> dict[tuple[str, ...], str]:
-    """Nodes that were healthy and did badly together → the reason. `paths`: by campaign.
+    """Nodes that were healthy and did badly together → the reason. `parts`: verdicts by campaign.
 
     A link is bad until its nodes pass that benchmark together in a later campaign.
     """
@@ -465,9 +465,10 @@ def bad_links(
         )
 
     links = {}
-    for campaign, faulty in paths.items():
+    for campaign, verdicts in parts.items():
         healthy = well.get(campaign, {})
-        for path in faulty:
+        paths = [v for v in verdicts if v.nodes and v.judgement is Judgement.DEFECTIVE]
+        for path in paths:
             for benchmark in path.benchmarks if healthy.keys() >= set(path.nodes) else ():
                 since = healthy[path.nodes[0]].at
                 if not have_passed(path.nodes, benchmark, since, earlier=campaign):

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from anubis.core.arrays import Flags
-from anubis.core.fabric import NO_PATH, Fabric, Link, Nic, Numbers, Shares
+from anubis.core.fabric import NO_PATH, Fabric, Link, Nic, Numbers, Part, Shares
 from anubis.core.network.pairing import (
     HopRound,
     Pair,
@@ -56,6 +56,22 @@ class Coverage:
             for link, chance in zip(self.fabric.links, self.link_chance, strict=True)
             if least <= chance < below
         )
+
+    def chance(self, part: Part) -> float:
+        """The chance that a part was crossed. Of uplinks, that any was. Nodes took part or not."""
+        match part.kind:
+            case "node":
+                own = [nic for nic in self.fabric.nics if nic.node == part.name]
+                return float(any(nic.id in self.nics for nic in own))
+            case "nic":
+                nic = self.fabric.nic(part.name, part.other)
+                return float(nic is not None and nic.id in self.nics)
+            case "switch":
+                number = self.fabric.switch_number.get(part.name)
+                return 0.0 if number is None else float(self.switch_chance[number])
+        ends = {part.name, part.other} - {""}
+        chances = zip(self.fabric.links, self.link_chance.tolist(), strict=True)
+        return max((chance for link, chance in chances if ends <= {link.a, link.b}), default=0.0)
 
     @property
     def untested_links(self) -> tuple[Link, ...]:
@@ -122,6 +138,21 @@ def coverage_of(fabric: Fabric, flows: Iterable[tuple[Nic, Nic]]) -> Coverage:
         crossed.send(source, target)
     crossed.add_up()
     return crossed.as_coverage({}, {})
+
+
+def coverage_by_job(fabric: Fabric, nodes: Collection[str]) -> Coverage:
+    """The coverage if all of these nodes talk to each other on each rail. A path depends on its
+    leaf and on its target only, so one source at each leaf stands for all."""
+
+    def flows() -> Iterator[tuple[Nic, Nic]]:
+        for rail in fabric.rails:
+            nics = [nic for node in nodes if (nic := fabric.nic(node, rail))]
+            at_leaf = {nic.switch: nic for nic in nics}
+            for source, target in product(at_leaf.values(), nics):
+                if source is not target:
+                    yield source, target
+
+    return coverage_of(fabric, flows())
 
 
 @dataclass

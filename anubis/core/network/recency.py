@@ -8,13 +8,13 @@ campaign is no fault; what did so more often than chance explains is suspected.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from anubis.core.fabric import Fabric, Part, RailNics
-from anubis.core.network.coverage import ASSURED, Coverage, coverage_of
+from anubis.core.network.coverage import ASSURED, Coverage, coverage_by_job, coverage_of
 from anubis.core.network.localization import describe, locate
 from anubis.core.network.posterior import Observation
 from anubis.core.records import Judgement, PartVerdict
@@ -56,15 +56,7 @@ class Crossing:
         return frozenset(rail_nic.node for rail_nics in self.measured for rail_nic in rail_nics)
 
     def has_crossed(self, part: Part) -> bool:
-        match part.kind:
-            case "node":
-                return part.name in self.nodes
-            case "nic":
-                nic = self.fabric.nic(part.name, part.other)
-                return nic is not None and nic.id in self.coverage.nics
-            case "link":
-                return frozenset((part.name, part.other)) in self.links
-        return any(part.name in ends for ends in self.links)
+        return self.coverage.chance(part) >= ASSURED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +122,42 @@ def open_suspicions(crossings: Sequence[Crossing]) -> Iterator[tuple[PartVerdict
             is_bad = verdict.judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN)
             if is_bad and not any(_answers(verdict, newer) for newer in later):
                 yield verdict, crossing
+
+
+def open_defects(
+    verdicts: Mapping[str, Sequence[PartVerdict]],
+    crossings: Iterable[Crossing],
+    nodes: Collection[str] | None = None,
+) -> Iterator[tuple[PartVerdict, Crossing]]:
+    """Yield the verdicts on defective parts that traffic between these nodes, or between all, may
+    cross, if no later campaign has crossed all of these parts without a doubt about one. A bad node
+    or NIC is a matter of its node. `verdicts`: by campaign. `crossings` starts with the newest, and
+    is read no further than there are verdicts left."""
+    left = {campaign: [v for v in of if _is_between(v)] for campaign, of in verdicts.items()}
+    newest_first = iter(crossings)
+    while (left := {campaign: of for campaign, of in left.items() if of}) and (
+        crossing := next(newest_first, None)
+    ):
+        own = left.pop(crossing.campaign, [])
+        ends = crossing.fabric.nodes if nodes is None else nodes
+        met = coverage_by_job(crossing.fabric, ends) if own else None
+        for verdict in own:
+            if met and any(met.chance(part) > 0 for part in verdict.parts):
+                yield verdict, crossing
+        left = {
+            campaign: [v for v in of if not _clears(v, crossing)] for campaign, of in left.items()
+        }
+
+
+def _is_between(verdict: PartVerdict) -> bool:
+    """True if a part between nodes, such as a link or a switch, is proven to be defective."""
+    return verdict.judgement is Judgement.DEFECTIVE and any(
+        part.kind not in ("node", "nic") for part in verdict.parts
+    )
+
+
+def _clears(verdict: PartVerdict, later: Crossing) -> bool:
+    return later.blamed.isdisjoint(verdict.parts) and _answers(verdict, later)
 
 
 def _answers(verdict: PartVerdict, later: Crossing) -> bool:
