@@ -72,8 +72,7 @@ def diagnose_job(
     if live:
         places.pop("live", None)  # of this machine alone
     elif not places:
-        options = " or ".join(f"--{place}" for place in trace_readers())
-        raise UsageError(f"no traces of the job are known: give {options}")
+        raise UsageError(_no_traces(request.job))
     classes = configs.error_classes(policy.classes)
     policy = replace(policy, codes={**classes.levels, **policy.codes})
     ranks = _ranks(request, policy, nodes)
@@ -255,6 +254,14 @@ def _zone(name: str) -> tzinfo:
 
 
 # --- ranks and their nodes -----------------------------------------------------------------
+
+
+def _no_traces(job: str) -> str:
+    """A sentence for a request without traces. A folder in place of the job's id is a slip."""
+    options = " or ".join(f"--{place}" for place in trace_readers())
+    if job and Path(job).exists():
+        return f'"{job}" is a path, expected the id of a job: say what it is by {options}'
+    return f"no traces of the job are known: give {options}"
 
 
 def _nodes(request: DiagnosisRequest) -> Sequence[str]:

@@ -149,6 +149,11 @@ def test_a_request_without_any_place_is_refused(caller: Caller):
         anubis.diagnose_job(DiagnosisRequest(places={"dump": Path()}), caller)
 
 
+def test_a_folder_in_place_of_the_id_of_a_job_is_refused_by_name(dumps: Path, caller: Caller):
+    with pytest.raises(UsageError, match=r"is a path, expected the id of a job: .*--dumps"):
+        anubis.diagnose_job(DiagnosisRequest(job=str(dumps), nodes=NODES), caller)
+
+
 def test_advice_that_failed_is_not_repeated_and_its_node_is_suspected_once(
     dumps: Path, caller: Caller
 ):
