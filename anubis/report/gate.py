@@ -184,7 +184,10 @@ def _reasons(result: GateResult) -> Iterator[str]:
     if len(result.links) > LINKS_NAMED:
         yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
     if result.barring_parts:
-        yield f"defective between these nodes: {'; '.join(_parts(result))}"
+        yield (
+            f"defective between these nodes: {'; '.join(_parts(result))}; scan them again once that "
+            "is repaired or taken out"
+        )
     if result.unknown:
         if result.doubt or {*result.unknown} - {*result.owing}:
             yield f"{_unknown_reason(result)}: {compress(result.unknown)}"

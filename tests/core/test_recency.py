@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -12,6 +13,7 @@ from anubis.core.fabric import Part, rail_nics_on, single_switch
 from anubis.core.network.recency import (
     NICS,
     Crossing,
+    is_taken_out,
     links_by_tier,
     open_defects,
     open_suspicions,
@@ -185,6 +187,50 @@ def test_the_switch_of_a_fabric_without_links_is_cleared_by_traffic_over_it():
     assert len(list(open_defects(verdicts, [before], ("a", "b")))) == 1
     after = crossing(2.0, alone.nodes, fabric=alone)
     assert not list(open_defects(verdicts, [after, before], ("a", "b")))
+
+
+def without(fabric, *, switch=None, link=None):
+    links = [
+        entry
+        for entry in fabric.links
+        if switch not in (entry.a, entry.b) and link != {entry.a, entry.b}
+    ]
+    switches = [entry for entry in fabric.switches if entry.id != switch]
+    return replace(fabric, switches=tuple(switches), links=tuple(links))
+
+
+TWO_SPINES = FatTree(nodes=8, nodes_per_leaf=4, spines=2).fabric()
+CABLE = TWO_SPINES.links[0]
+SECOND = next(switch.id for switch in TWO_SPINES.switches if switch.id not in TWO_SPINES.leaves)
+TAKEN_OUT = [
+    (Part("link", CABLE.a, CABLE.b), without(TWO_SPINES, link={CABLE.a, CABLE.b}), True),
+    (Part("link", CABLE.a, CABLE.b), without(TWO_SPINES, switch=SECOND), False),
+    (Part("switch", SECOND), without(TWO_SPINES, switch=SECOND), True),
+    (Part("switch", SECOND), single_switch(TWO_SPINES.nodes), False),
+    (Part("link", CABLE.a, CABLE.b), single_switch(TWO_SPINES.nodes), False),
+    (Part("link", CABLE.a, CABLE.b), TWO_SPINES, False),
+    (Part("uplinks", TWO_SPINES.leaves[0]), without(TWO_SPINES, link={CABLE.a, CABLE.b}), False),
+]
+
+
+@pytest.mark.parametrize(("part", "now", "is_gone"), TAKEN_OUT)
+def test_a_part_that_a_later_fabric_lacks_beside_its_neighbours_was_taken_out(part, now, is_gone):
+    assert is_taken_out(part, TWO_SPINES, now) is is_gone
+
+
+def test_a_part_that_was_taken_out_bars_no_job_and_is_no_suspect():
+    part = Part("link", CABLE.a, CABLE.b)
+    before = crossing(1.0, TWO_SPINES.nodes, parts=(verdict(part),), fabric=TWO_SPINES)
+    verdicts, near = {before.campaign: before.parts}, TWO_SPINES.nodes[:2]
+    smaller = without(TWO_SPINES, link={CABLE.a, CABLE.b})
+    after = crossing(2.0, near, fabric=smaller)  # of two nodes of one leaf
+    assert list(open_defects(verdicts, [before]))
+    assert list(open_suspicions([before]))
+    assert not list(open_defects(verdicts, [after, before]))
+    assert not list(open_suspicions([after, before]))
+    again = crossing(3.0, near, fabric=TWO_SPINES)  # it is back, and nothing has crossed it
+    assert list(open_defects(verdicts, [again, after, before]))
+    assert list(open_suspicions([again, after, before]))
 
 
 # --- what comes and goes ----------------------------------------------------------------------

@@ -115,12 +115,13 @@ def pairs_by_hops(crossings: Sequence[Crossing]) -> dict[int, Recency]:
 
 def open_suspicions(crossings: Sequence[Crossing]) -> Iterator[tuple[PartVerdict, Crossing]]:
     """Yield verdicts that blamed or doubted parts, if no later campaign has crossed all of these
-    parts."""
+    parts. The newest one shows which were taken out."""
     for place, crossing in enumerate(crossings):
-        later = crossings[:place]
         for verdict in crossing.parts:
             is_bad = verdict.judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN)
-            if is_bad and not any(_answers(verdict, newer) for newer in later):
+            left = _parts_left(verdict, crossing, crossings[0])
+            answered = any(_answers(left, later) for later in crossings[:place])
+            if is_bad and not (verdict.parts and answered):
                 yield verdict, crossing
 
 
@@ -130,22 +131,30 @@ def open_defects(
     nodes: Collection[str] | None = None,
 ) -> Iterator[tuple[PartVerdict, Crossing]]:
     """Yield the verdicts on defective parts that traffic between these nodes, or between all, may
-    cross, if no later campaign has crossed all of these parts without a doubt about one. A bad node
-    or NIC is a matter of its node. `verdicts`: by campaign. `crossings` starts with the newest, and
-    is read no further than there are verdicts left."""
+    cross, if no later campaign has crossed all of these parts without a doubt about one. The newest
+    one shows which were taken out. A bad node or NIC is a matter of its node. `verdicts`: by
+    campaign. `crossings` starts with the newest, and is read no further than there are verdicts
+    left."""
     left = {campaign: [v for v in of if _is_between(v)] for campaign, of in verdicts.items()}
-    newest_first = iter(crossings)
+    newest_first, read = iter(crossings), list[Crossing]()
     while (left := {campaign: of for campaign, of in left.items() if of}) and (
         crossing := next(newest_first, None)
     ):
-        own = left.pop(crossing.campaign, [])
+        own = [
+            verdict
+            for verdict in left.pop(crossing.campaign, [])
+            for parts in (_parts_left(verdict, crossing, (read or [crossing])[0]),)
+            if not any(_clears(parts, later) for later in read)
+        ]
         ends = crossing.fabric.nodes if nodes is None else nodes
         met = coverage_by_job(crossing.fabric, ends) if own else None
         for verdict in own:
             if met and any(met.chance(part) > 0 for part in verdict.parts):
                 yield verdict, crossing
+        read.append(crossing)
         left = {
-            campaign: [v for v in of if not _clears(v, crossing)] for campaign, of in left.items()
+            campaign: [v for v in of if not _clears(v.parts, crossing)]
+            for campaign, of in left.items()
         }
 
 
@@ -156,14 +165,34 @@ def _is_between(verdict: PartVerdict) -> bool:
     )
 
 
-def _clears(verdict: PartVerdict, later: Crossing) -> bool:
-    return later.blamed.isdisjoint(verdict.parts) and _answers(verdict, later)
+def _clears(parts: Sequence[Part], later: Crossing) -> bool:
+    return later.blamed.isdisjoint(parts) and _answers(parts, later)
 
 
-def _answers(verdict: PartVerdict, later: Crossing) -> bool:
+def _answers(parts: Sequence[Part], later: Crossing) -> bool:
     """True if the later campaign crossed all of these parts. Its own findings there are verdicts of
     their own."""
-    return bool(verdict.parts) and all(map(later.has_crossed, verdict.parts))
+    return all(map(later.has_crossed, parts))
+
+
+def _parts_left(verdict: PartVerdict, its_own: Crossing, newest: Crossing) -> tuple[Part, ...]:
+    """The parts of a verdict that the newest fabric does not show to be taken out."""
+    return tuple(
+        part for part in verdict.parts if not is_taken_out(part, its_own.fabric, newest.fabric)
+    )
+
+
+def is_taken_out(part: Part, then: Fabric, now: Fabric) -> bool:
+    """True if a link or a switch is not in a later fabric that has everything next to it. Another
+    file, or a fabric that was not read, has other switches and shows nothing."""
+    there = now.switch_number.keys()
+    if part.kind == "link":
+        ends = {part.name, part.other}
+        return ends <= there and not any(ends == {ln.a, ln.b} for ln in now.links_of[part.name])
+    if part.kind == "switch":
+        beside = {end for ln in then.links_of.get(part.name, ()) for end in (ln.a, ln.b)}
+        return len(beside) > 1 and beside - there == {part.name}
+    return False
 
 
 def vanished_parts(fabric: Fabric, observations: Sequence[Observation]) -> frozenset[Part]:
