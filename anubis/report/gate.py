@@ -185,8 +185,8 @@ def _reasons(result: GateResult) -> Iterator[str]:
         yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
     if result.barring_parts:
         yield (
-            f"defective between these nodes: {'; '.join(_parts(result))}; scan them again once that "
-            "is repaired or taken out"
+            f"defective between these nodes: {'; '.join(_parts(result))}; scan them again once "
+            "that is repaired or taken out"
         )
     if result.unknown:
         if result.doubt or {*result.unknown} - {*result.owing}:
