@@ -18,7 +18,8 @@ def serve(request: ServeRequest) -> None:
     """
     from anubis.service.server import serve as run
 
-    # the service ends by itself when it is told to; what it raises again afterwards is no news
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    # while the service starts, and when it raises the signal again at its end
+    terminations: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: terminations.append(number))
     with suppress(KeyboardInterrupt):
-        run(request, Terminal())
+        run(request, Terminal(), is_terminated=lambda: bool(terminations))

@@ -19,7 +19,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import cache
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from anubis.core.errors import UsageError
@@ -73,27 +74,36 @@ def open_history(url: str) -> OpenHistory:
     return OpenHistory.open(url)
 
 
-def make_executor() -> Executor:
-    """Make a pool of one process, spawned and not forked: a fork would copy the locks of the
-    service's threads."""
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_service)
+class OneProcess(ProcessPoolExecutor):
+    """A process that computes answers. It is spawned and not forked: a fork would copy the locks of
+    the service's threads."""
+
+    def __init__(self) -> None:
+        context = get_context("spawn")
+        end, self._own_end = context.Pipe(duplex=False)
+        super().__init__(1, mp_context=context, initializer=_end_with_service, initargs=(end,))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the process at once: nobody waits for what it computes."""
+        self._own_end.close()
+        super().shutdown(wait, cancel_futures=cancel_futures)
 
 
-def _end_with_service() -> None:
-    """End this process when the service ends, in any way; ignore Ctrl-C at its terminal."""
+def _end_with_service(end: Connection) -> None:
+    """End this process when the service stops or ends in any way; ignore Ctrl-C at its terminal.
+    `end`: of a pipe, whose other end the service has."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    threading.Thread(target=_wait_for_its_end, daemon=True).start()
+    threading.Thread(target=_wait_for_its_end, args=(end,), daemon=True).start()
 
 
-def _wait_for_its_end() -> None:
-    if service := parent_process():
-        service.join()
+def _wait_for_its_end(end: Connection) -> None:
+    end.poll(None)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Gates:
     def __init__(self, *, in_process: bool = False, patience_s: float = PATIENCE_S) -> None:
-        self._executor: Executor = ThreadPoolExecutor(1) if in_process else make_executor()
+        self._executor: Executor = ThreadPoolExecutor(1) if in_process else OneProcess()
         self._patience_s = patience_s
 
     def stop(self) -> None:
@@ -109,7 +119,7 @@ class Gates:
         except TimeoutError:
             raise Refused(503, "too many gates are asked for: ask again later") from None
         except BrokenProcessPool:
-            self._executor = make_executor()
+            self._executor = OneProcess()
             raise Refused(503, "the process that answers gates had ended: ask again") from None
 
 

@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,23 @@ def protocol_in(held: Connections[ImpatientProtocol]) -> type[ImpatientProtocol]
     return type("CountedProtocol", (ImpatientProtocol,), {"held": held})
 
 
-def serve(request: ServeRequest, caller: Caller) -> None:
-    """Serve until the process is told to end; return after the last answer."""
+class TerminableServer(uvicorn.Server):
+    """uvicorn's server. A signal that came before it took the process's signals ends it as well."""
+
+    def __init__(self, config: uvicorn.Config, is_terminated: Callable[[], bool]) -> None:
+        super().__init__(config)
+        self._is_terminated = is_terminated
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.should_exit = self.should_exit or self._is_terminated()
+        await super().startup(sockets)
+
+
+def serve(
+    request: ServeRequest, caller: Caller, is_terminated: Callable[[], bool] = lambda: False
+) -> None:
+    """Serve until the process is told to end; return after the last answer. `is_terminated`: true
+    if it was told to end before it could listen for signals."""
     settings = ServiceSettings.from_request(request)
     url = caller.find_history()
     history = OpenHistory.open(url)
@@ -146,7 +162,7 @@ def serve(request: ServeRequest, caller: Caller) -> None:
                 lambda cluster: begin(turn_words(settings, cluster), url, f"keep-{cluster}"),
             ),
         )
-        _listen(house, caller)
+        _listen(house, caller, is_terminated)
     finally:
         history.close_at_last()
 
@@ -163,7 +179,7 @@ def turn_words(settings: ServiceSettings, cluster: str) -> list[str]:
     return [*keep_words(request), "--apart"]
 
 
-def _listen(house: House, caller: Caller) -> None:
+def _listen(house: House, caller: Caller, is_terminated: Callable[[], bool]) -> None:
     settings = house.settings
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     LOG.setLevel(logging.INFO)
@@ -190,23 +206,24 @@ def _listen(house: House, caller: Caller) -> None:
     allow_open_files(OPEN_FILES)
     sys.setswitchinterval(SWITCHES_EVERY_S)
     gc.set_threshold(*LOOKS_FOR_GARBAGE)
+    server = TerminableServer(config, is_terminated)
     with listening:
-        asyncio.run(_answer_until_stopped(config, certificate, listening, settings))
+        asyncio.run(_answer_until_stopped(server, certificate, listening, settings))
 
 
 async def _answer_until_stopped(
-    config: uvicorn.Config,
+    server: uvicorn.Server,
     certificate: Certificate | None,
     listening: socket.socket,
     settings: ServiceSettings,
 ) -> None:
-    config.load()
+    server.config.load()
     if certificate:
-        config.ssl = certificate.context
+        server.config.ssl = certificate.context
         loop: Any = asyncio.get_running_loop()  # a handshake has as long as the head of a request
         limit_s = settings.connections.first_head_s
         loop.create_server = partial(loop.create_server, ssl_handshake_timeout=limit_s)
-    await uvicorn.Server(config).serve(sockets=[listening])
+    await server.serve(sockets=[listening])
 
 
 def _bind(settings: ServiceSettings) -> socket.socket:

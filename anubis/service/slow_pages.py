@@ -21,7 +21,7 @@ from anubis.operations.tickets import out_of_work
 from anubis.operations.watch_rounds import last_looks
 from anubis.report import diagnosis_pages, drift, links, risk_page, tickets, watch_rounds
 from anubis.report.page import simulated_note
-from anubis.service.gate import make_executor, open_history
+from anubis.service.gate import OneProcess, open_history
 from anubis.service.problems import Refused
 from anubis.service.requester import Requester
 from anubis.service.service_settings import ServiceSettings
@@ -153,7 +153,7 @@ class Overviews:
 
     def _get_executor(self) -> Executor:
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(1) if self._in_process else make_executor()
+            self._executor = ThreadPoolExecutor(1) if self._in_process else OneProcess()
         return self._executor
 
     def stop(self) -> None:

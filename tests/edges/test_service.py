@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from base64 import b64encode
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -1058,3 +1059,22 @@ def test_a_cluster_that_is_to_be_kept_and_never_was_was_kept_last_in_1970():
     assert 'anubis_keeper_turn_interval_seconds{cluster="prod"} 60.0' in figures
     assert 'anubis_keeper_last_turn_timestamp_seconds{cluster="prod"} 0.0' in figures
     assert ServiceSettings(files={"prod": "prod.yaml"}, turn_every_s=0.0).turns_every_s == {}
+
+
+# --- how it ends ---------------------------------------------------------------------------
+
+
+def test_a_service_that_is_told_to_end_while_it_starts_ends(near):
+    with near.start("serve", "--port", "0") as starting:
+        assert "a new history begins" in starting.stderr.readline()
+        starting.terminate()
+        assert starting.wait() == 0
+
+
+def test_nobody_waits_for_what_a_process_of_the_service_computes_when_it_ends():
+    process = gate.OneProcess()
+    computing = process.submit(time.sleep, 2 * LIMIT_S)
+    assert eventually(computing.running)
+    process.shutdown(wait=True, cancel_futures=True)
+    with pytest.raises(BrokenProcessPool):
+        computing.result(LIMIT_S)
