@@ -1064,14 +1064,14 @@ def test_a_cluster_that_is_to_be_kept_and_never_was_was_kept_last_in_1970():
 # --- how it ends ---------------------------------------------------------------------------
 
 
-def test_a_service_that_is_told_to_end_while_it_starts_ends(near):
+def test_a_service_ends_if_its_signal_comes_while_it_starts(near):
     with near.start("serve", "--port", "0") as starting:
         assert "a new history begins" in starting.stderr.readline()
         starting.terminate()
         assert starting.wait() == 0
 
 
-def test_nobody_waits_for_what_a_process_of_the_service_computes_when_it_ends():
+def test_the_end_of_a_service_ends_the_process_that_computes_for_it():
     process = gate.OneProcess()
     computing = process.submit(time.sleep, 2 * LIMIT_S)
     assert eventually(computing.running)
