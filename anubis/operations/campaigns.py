@@ -15,7 +15,13 @@ from anubis.core.campaign.follow_ups import nodes_handed_back
 from anubis.core.campaign.planning import Estimate, Schedule
 from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine
 from anubis.core.clock import TOLERANCE_S
-from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
+from anubis.core.errors import (
+    AnubisError,
+    NothingLearnedError,
+    Stopped,
+    StoreUnreachableError,
+    UsageError,
+)
 from anubis.core.fabric import Link
 from anubis.core.judge.equality import differences, versions
 from anubis.core.judge.judgement import mark_unfinished
@@ -73,6 +79,7 @@ from anubis.text.wording import quantity, time_span
 
 LOOKED_AT = 100  # campaigns that are searched for the latest interrupted one
 
+ACCEPT = "repair it, or learn what is normal for its new kind with anubis accept"
 PLURALS = {"leaf": "leaves"}  # that an s does not make
 
 
@@ -246,6 +253,7 @@ class _Premises:
     at: float  # by the clock of the cluster's turns
     work: OthersWork
     before: Precedents
+    skus: Mapping[str, str]  # of nodes when they were last measured
 
 
 def _read_premises(history: History, brief: Brief, caller: Caller) -> _Premises:
@@ -262,6 +270,7 @@ def _read_premises(history: History, brief: Brief, caller: Caller) -> _Premises:
         at=at,
         work=work,
         before=precedents(history, part.cluster, brief.specs, at),
+        skus=part.experience.measured_skus(),
     )
 
 
@@ -329,9 +338,27 @@ def _new_campaign(
         criteria=brief.criteria,
         created_at=at,
     )
+    if changed := _changed_kinds(campaign.plan.nodes, premises.skus):
+        if brief.request.is_first_gate:
+            raise NothingLearnedError(f"{changed}, so its own measurements show nothing: {ACCEPT}")
+        caller.remark(changed)
     if campaign.is_in_memory:  # its results are no older than its request
         return dataclasses.replace(campaign, created_at=premises.at)
     return campaign
+
+
+def _changed_kinds(nodes: Sequence[Node], before: Mapping[str, str]) -> str:
+    """A sentence on nodes that are of another sku than when they were last measured; empty if there
+    are none."""
+    changed = [node for node in nodes if before.get(node.name, node.sku) != node.sku]
+    if not changed:
+        return ""
+    first = changed[0]
+    others = f", and {quantity(len(changed) - 1, 'more node')} changed" if changed[1:] else ""
+    return (
+        f'{first.name} is "{first.sku}" and was "{before[first.name]}" when it was last measured'
+        f" (a GPU more or fewer, MIG, or another name for its kind){others}"
+    )
 
 
 def _find_unfinished(history: History, kind: CampaignKind, name: str | None) -> Campaign:

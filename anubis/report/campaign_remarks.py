@@ -3,15 +3,17 @@ not show, and which settings are to be made."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
 from anubis.core.amounts import HOUR_S
 from anubis.core.judge.equality import ADVISED
 from anubis.core.judge.foreign_load import mean_shares
+from anubis.core.judge.missing_values import surplus_devices
 from anubis.core.records import Judgement
 from anubis.report.view import CampaignView
-from anubis.text.wording import quantity
+from anubis.text.wording import quantity, short_node_list
 
 LOADED = 0.1  # of a program's time: nodes that are twice as bad as alpha allows pass then
 
@@ -23,6 +25,7 @@ def remarks_on(view: CampaignView) -> Iterator[str]:
     yield from _second_looks(view)
     if view.is_by_itself:
         yield from _lax_criteria(view)
+    yield from _surplus(view)
     yield from _advice(view)
 
 
@@ -71,6 +74,16 @@ def _lax_criteria(view: CampaignView) -> Iterator[str]:
             " the criteria learned here pass nodes that are as much slower: learn them again while"
             " the nodes are idle"
         )
+
+
+def _surplus(view: CampaignView) -> Iterator[str]:
+    """A sentence on nodes with more hardware than others, which is no defect."""
+    alike = defaultdict[str, list[str]](list)
+    for node, words in surplus_devices(view.executions, view.campaign.plan).items():
+        alike[words].append(node)
+    for words, nodes in alike.items():
+        have = "has" if len(nodes) == 1 else "have"
+        yield f"{short_node_list(nodes)} {have} {words}: no defect, but another kind of node"
 
 
 def _advice(view: CampaignView) -> Iterator[str]:

@@ -70,6 +70,7 @@ from anubis.store.measured_nodes import (
 )
 from anubis.store.node_events import (
     ATTRIBUTES,
+    BY_CAMPAIGNS,
     INCIDENTS,
     REPAIRS,
     WATCHES,
@@ -348,6 +349,13 @@ class Experience:
             for row in _concluded_rows(connection, self._cluster)
             if row.key in keys or has_part_verdicts(row)
         }
+
+    def measured_skus(self) -> dict[str, str]:
+        """Map nodes to the sku that they had when a campaign last began on them."""
+        of_cluster = ATTRIBUTES.c.cluster == self._cluster
+        query = ATTRIBUTES.select().where(of_cluster, ATTRIBUTES.c.told_by == BY_CAMPAIGNS)
+        with self._database.reading() as connection:
+            return {record.node: record.sku for record in ATTRIBUTES.records(connection, query)}
 
     def criteria(self) -> Iterator[tuple[CriteriaSet, ...]]:
         """Yield the criteria of each concluded campaign, the latest first."""

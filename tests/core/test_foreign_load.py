@@ -85,7 +85,7 @@ def test_criteria_learned_beside_other_programs_are_reported_as_lax(taken, learn
     ]
     assert mean_shares(taught) == {"compute": pytest.approx(taken)}
     assessment = assessed(taught, taught)
-    campaign = SimpleNamespace(policy=SimpleNamespace(stop_early=False))
+    campaign = SimpleNamespace(policy=SimpleNamespace(stop_early=False), plan=PLAN)
     view = SimpleNamespace(
         campaign=campaign, executions=taught, assessment=assessment, is_by_itself=learns
     )

@@ -15,6 +15,7 @@ from anubis.config import criteria_files
 from anubis.core.campaign.planning import steps
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
+from anubis.core.judge.missing_values import surplus_devices
 from anubis.core.judge.peaks import deepest_valley
 from anubis.core.judge.units import units
 from anubis.core.records import (
@@ -361,3 +362,16 @@ def test_criteria_files_of_kinds_that_no_longer_exist_are_removed(tmp_path):
     own = paths[0].rename(paths[0].with_name("mine.json"))
     criteria_files.write_learned(whole, tmp_path)
     assert own.exists()  # of one kind before and now: nothing was parted otherwise
+
+
+def test_a_node_with_more_devices_than_its_kind_is_named_and_not_condemned():
+    plan, done = campaign({"compute": rates([100.0] * 8)})
+    assert surplus_devices(done, plan) == {}
+    both = [Series(metric="rate", device=f"cuda:{i}", samples=np.full(8, 100.0)) for i in range(2)]
+    more = replace(done[0], result=Result(series=Readings.pack(both)))
+    (node,) = more.step.participants
+    assert list(surplus_devices([more, *done[1:]], plan)) == [node]
+    few = [replace(run, result=more.result) for run in done[1:]]
+    assert surplus_devices([done[0], *few], plan) == {}  # it has fewer, which is another question
+    _, assessment = judged(plan, [more, *done[1:]])
+    assert set(by_node(assessment).values()) == {H}

@@ -140,6 +140,28 @@ def test_the_first_gate_of_a_machine_learns_normal_values_and_answers(near):
     assert (again.code, again.summary["answer"], again.verdicts) == (0, "go", [])
 
 
+def test_a_machine_that_lost_a_gpu_or_is_sliced_does_not_pass_by_what_it_learns_of_itself(near):
+    def local(sku):
+        words = {"executor": "local", "name": "site", "sku": sku}
+        return "--cluster", str(near.write("site.yaml", words))
+
+    assert first_gate(near, *local("h100-8x")).code == 0
+    with History.open(str(near.history)) as history:
+        part = history.only()
+        part.incidents.add(just_now(part.experience.validations()[0].node, "gpu"))
+        before = history.campaigns.newest(9)
+    for sku in ("h100-7x", "h100-mig-1g-10gb-56x"):
+        done = first_gate(near, *local(sku))
+        assert (done.code, done.out) == (2, "")
+        assert f'is "{sku}" and was "h100-8x" when it was last measured' in done.err
+        with History.open(str(near.history)) as history:
+            assert history.campaigns.newest(9) == before
+    learned = near.ask("accept", "--suite", near.suite(near.flow()), *local("h100-7x"))
+    assert learned.code == 0  # a person said so
+    assert 'is "h100-7x" and was "h100-8x"' in learned.err
+    assert first_gate(near, *local("h100-7x")).code == 0
+
+
 def test_an_unsteady_machine_is_shown_a_policy_with_wider_limits_which_works(near):
     near.program("flow.sh", SWAY)
     done = first_gate(near)

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from anubis.config import catalog
+from anubis.core.amounts import HOUR_S
 from anubis.core.history.events import NodeAdded, RepairBegun, RepairDone
+from anubis.core.keep.commands import Prove
 from anubis.core.records import Judgement
 from anubis.operations.requests import AcceptRequest
 from anubis.reach.orchestrators.hosts import HostsOrchestrator, HostsSettings
@@ -21,7 +23,7 @@ from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from anubis.reach.orchestrators.orchestrator import NodeSkus
 from anubis.report.keep import sentence
 from tests.edges.desk import FLOW, Desk
-from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig
+from tests.edges.kubernetes_server import NODES, FakeApi, api_server, kubeconfig
 from tests.edges.life import Story, live
 from tests.edges.site_hosts import SiteHosts
 from tests.edges.test_keeping import ACT, Site, fire
@@ -128,6 +130,37 @@ def test_a_node_lives_on_a_mocked_kubernetes(fleet, tmp_path):
     assert len(story.rows) == 9
     assert events.count("AnubisReleased") == 6  # two spares, a repaired node, after three alerts
     assert racks == {"r7"}
+
+
+@pytest.mark.long
+def test_a_deleted_node_and_one_that_is_not_ready_are_no_spares_and_pass_no_gate(fleet, tmp_path):
+    with api_server() as api:
+        for node in fleet.proven:
+            api.put_node(node)
+        config = kubeconfig(tmp_path, api.url_base)
+        settings = KubernetesSettings(kind="kubernetes", kubeconfig=config)
+        fleet.kept_by(MockedKubernetes(api), partial(KubernetesOrchestrator, settings))
+        fleet.accept()
+        for _ in range(3):
+            states = fleet.keep()
+        (spare,) = (node for node, state in states.items() if state == "spare")
+        serving = next(node for node, state in states.items() if state == "in-service")
+        assert {fleet.site.gate(node) for node in (spare, serving)} == {Judgement.HEALTHY}
+        del api.objects[NODES, None, spare]
+        api.write(serving, "x", status={"conditions": [{"type": "Ready", "status": "Unknown"}]})
+        for _ in range(3):
+            fleet.site.later(10 * HOUR_S)
+            states = fleet.keep()
+            assert {states[node] for node in (spare, serving)} == {"lost"}
+            assert {fleet.site.gate(node) for node in (spare, serving)} == {Judgement.UNKNOWN}
+        assert [state for node, state in states.items() if state == "spare"] == ["spare"]
+        api.put_node(spare)
+        fleet.site.later()
+        fleet.keep()
+        tested = [
+            action.command for action in fleet.fleet.actions if isinstance(action.command, Prove)
+        ]
+        assert spare in tested[-1].owed, "it may be another machine"
 
 
 @pytest.mark.long

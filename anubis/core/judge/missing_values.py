@@ -56,6 +56,35 @@ def judge_missing(
                 yield from (_verdict_on_lacking(run, lacking) for run in alike)
 
 
+def surplus_devices(executions: Iterable[Execution], plan: Plan) -> dict[str, str]:
+    """Nodes with more devices of a kind than most nodes of their sku → how many, in words. They are
+    not worse, but another kind of node."""
+    nodes: defaultdict[OfSku, defaultdict[Layout, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for run in executions:
+        if run.final and run.ended is Ended.MEASURED and len(run.step.participants) == 1:
+            (node,) = run.step.participants
+            nodes[run.step.workload, plan.sku(node)][run.result.series.layout].add(node)
+    surplus: dict[str, str] = {}
+    for (_, sku), by_layout in nodes.items():
+        having: defaultdict[str, Counter[int]] = defaultdict(Counter)  # nodes by kind and number
+        numbers = {layout: _devices_by_kind(layout) for layout in by_layout}
+        for layout, alike in by_layout.items():
+            for kind, number in numbers[layout].items():
+                having[kind][number] += len(alike)
+        every = len(set[str]().union(*by_layout.values()))
+        for kind, counted in having.items():
+            usual, share = counted.most_common(1)[0]
+            for layout, alike in by_layout.items() if 2 * share > every else ():
+                if (number := numbers[layout].get(kind, 0)) > usual:
+                    words = f"{number} {kind} devices, and most nodes of sku {sku} have {usual}"
+                    surplus.update(dict.fromkeys(sorted(alike), words))
+    return surplus
+
+
+def _devices_by_kind(layout: Layout) -> Counter[str]:
+    return Counter(kind_of_device(device) for device in {device for _, device, _ in layout.series})
+
+
 def _usual_places(
     by_layout: Mapping[Layout, Sequence[Execution]], spec: BenchmarkSpec
 ) -> list[MetricOn]:
