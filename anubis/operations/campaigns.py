@@ -353,11 +353,11 @@ def _changed_kinds(nodes: Sequence[Node], before: Mapping[str, str]) -> str:
     changed = [node for node in nodes if before.get(node.name, node.sku) != node.sku]
     if not changed:
         return ""
-    first = changed[0]
-    others = f", and {quantity(len(changed) - 1, 'more node')} changed" if changed[1:] else ""
+    first, *further = changed
+    more = f", and {quantity(len(further), 'more node')} changed" if further else ""
     return (
         f'{first.name} is "{first.sku}" and was "{before[first.name]}" when it was last measured'
-        f" (a GPU more or fewer, MIG, or another name for its kind){others}"
+        f" (a GPU more or fewer, MIG, or another name for its kind){more}"
     )
 
 

@@ -140,7 +140,7 @@ def test_the_first_gate_of_a_machine_learns_normal_values_and_answers(near):
     assert (again.code, again.summary["answer"], again.verdicts) == (0, "go", [])
 
 
-def test_a_machine_that_lost_a_gpu_or_is_sliced_does_not_pass_by_what_it_learns_of_itself(near):
+def test_a_machine_that_lost_a_gpu_or_is_sliced_does_not_pass_by_its_own_repeats(near):
     def local(sku):
         words = {"executor": "local", "name": "site", "sku": sku}
         return "--cluster", str(near.write("site.yaml", words))
