@@ -25,6 +25,9 @@ LABELS = {
     "srun -l": lambda rank: f"{rank}: ",
     "mpirun": lambda rank: f"[1,{rank}]<stderr>:",
     "mpiexec -l": lambda rank: f"[{rank}] ",
+    "a program's own": lambda rank: f"Rank {rank}: ",
+    "a program's, in brackets": lambda rank: f"[RANK {rank}] ",
+    "docker compose": lambda rank: f"{NODES[rank // PER]}  | [default{rank % PER}]:",
     "kubectl": lambda rank: f"[pod/{NODES[rank // PER]}/pytorch] [default{rank % PER}]:",
     "prterun": lambda rank: f"[prterun-gpu0-77@1,{rank}]<stdout>: ",
     "pdsh": lambda rank: f"{NODES[rank // PER]}: [default{rank % PER}]:",
@@ -83,9 +86,10 @@ def end_of(launcher, rank):
     return ENDS[launcher].format(node=NODES[rank // PER], rank=rank).splitlines()
 
 
-def test_the_pod_that_raises_is_named_if_no_rank_is_known(tmp_path):
-    lines = [f"[pod/worker-{number}/pytorch] ready" for number in range(4)]
-    lines += [f"[pod/worker-2/pytorch] {text}" for text in RAISED]
+@pytest.mark.parametrize("label", ["[pod/worker-{}/pytorch] ", "worker-{}  | "])
+def test_the_container_that_raises_is_named_if_no_rank_is_known(label, tmp_path):
+    lines = [label.format(number) + "ready" for number in range(4)]
+    lines += [label.format(2) + text for text in RAISED]
     (tmp_path / "job.out").write_text("\n".join(lines))
     view = diagnose_job(DiagnosisRequest(places={"logs": tmp_path / "job.out"}))
     assert [whom.node for whom in view.diagnosis.culprits] == ["worker-2"]

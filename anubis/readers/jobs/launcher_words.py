@@ -1,8 +1,8 @@
 """What launchers write into a log: labels before each line, and words about the ends of processes.
 
 `mpirun --tag-output` labels with the rank, pdsh with the node, Ray with the process, `kubectl logs
---prefix` with the pod. `srun -l` and `mpiexec -l` write the number of a task: tasks are ranks, or
-launchers, one on each node.
+--prefix` with the pod, `docker compose logs` with the container, and programs with `Rank 5:`. `srun
+-l` and `mpiexec -l` write the number of a task: tasks are ranks, or launchers, one on each node.
 
 The first process that Slurm or a launcher of MPI saw end is marked. What ends after the job was
 cancelled, or after the launcher began to end it, ended for that reason: it is left out.
@@ -117,7 +117,12 @@ def exit_of(rank: int, code: int, at: float | None) -> Exit:
     return Exit(rank=rank, code=code, at=at)
 
 
-LABEL = re.compile(r"^(?: {0,5}(?=\d+:)|\[(?=\d+\](?: |$)))(\d{1,6})[:\]] ?")
+LABEL = re.compile(
+    r"^(?: {0,5}(?=\d+:)|\[(?=\d+\](?: |$))|(?P<word>\[?rank[ =](?=\d+(?:\]:?|:)(?: |$))))"
+    r"(\d{1,6})\]?:? ?",
+    re.IGNORECASE,
+)
+CONTAINER = re.compile(r"^([A-Za-z0-9][\w.-]{0,120}) {1,60}\| ?")
 MPI = re.compile(r"^\[(?:\d+|[\w.@-]{1,120}),(\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?")
 PDSH = re.compile(r"^([A-Za-z][\w.-]{0,120}): ")
 RAY = re.compile(r"^\(\w{1,80} pid=(\d+)(?:, ip=([^)\s]{1,64}))?\) ?")
@@ -136,21 +141,26 @@ class LineLabel:
 
     rank: int | None = None
     node: str = ""
-    process: str = ""  # of Ray: address and number; of Kubernetes: pod and container
+    process: str = ""  # of Ray: address and number; else pod and container, or container
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskLabels:
-    """The meaning of the labels in a file. Without nodes and ranks a label says nothing."""
+    """The meaning of the labels in a file. Without nodes and ranks a number says nothing."""
 
-    are_ranks: bool
+    are_ranks: bool = False
+    are_containers: bool = False
     nodes: tuple[str, ...] = ()  # of tasks that are launchers
 
-    def split(self, line: str) -> tuple[LineLabel, str]:
-        match = LABEL.match(line)
+    def split(self, line: str, ranks: RankMap) -> tuple[LineLabel, str]:
+        match = (CONTAINER if self.are_containers else LABEL).match(line)
         if match is None:
             return NO_LABEL, line
-        task, text = int(match[1]), line[match.end() :]
+        text = line[match.end() :]
+        if self.are_containers:
+            node = ranks.node_named(match[1])
+            return LineLabel(node=node, process="" if node else match[1]), text
+        task = int(match[2])
         if self.are_ranks:
             return LineLabel(rank=task), text
         return LineLabel(node=self.nodes[task] if task < len(self.nodes) else ""), text
@@ -171,16 +181,20 @@ def split_line(line: str, tasks: TaskLabels | None, ranks: RankMap) -> tuple[Lin
         return LineLabel(process=f"{match[2] or ''}:{match[1]}"), line[match.end() :]
     if (match := PDSH.match(line)) and (node := ranks.node_named(match[1])):
         return LineLabel(node=node), line[match.end() :]
-    return tasks.split(line) if tasks else (NO_LABEL, line)
+    return tasks.split(line, ranks) if tasks else (NO_LABEL, line)
 
 
 def task_labels(head: Iterable[str], ranks: RankMap) -> TaskLabels | None:
     """Infer labels from the first lines of a file; None if they are not labelled."""
     lines = [line for line in head if line.strip() and not line.startswith(OTHERS)]
+    if lines and sum(map(bool, map(CONTAINER.match, lines))) >= LABELLED * len(lines):
+        return TaskLabels(are_containers=True)
     matches = [match for match in map(LABEL.match, lines) if match]
     if not matches or len(matches) < LABELLED * len(lines):
         return None
-    tasks = [int(match[1]) for match in matches]
+    if all(match["word"] for match in matches):
+        return TaskLabels(are_ranks=True)
+    tasks = [int(match[2]) for match in matches]
     if not ranks.nodes:
         repeated = len(tasks) >= FEWEST and 2 * len(set(tasks)) <= len(tasks)
         return TaskLabels(are_ranks=True) if repeated else None
