@@ -86,6 +86,11 @@ def job(*, rises: Mapping[tuple[str, str], int], is_well: bool = False) -> JobEv
         pytest.param(
             {("n2", "out_of_sequence"): 90, ("n0", "out_of_sequence"): 4}, ["n2"], id="nearly all"
         ),
+        pytest.param({("n1", "np_cnp_sent"): 900}, [], id="a few marks of congestion"),
+        pytest.param(
+            {("n1", "np_cnp_sent"): 9000, ("n2", "np_cnp_sent"): 8000}, [], id="marks of several"
+        ),
+        pytest.param({("n1", "np_cnp_sent"): 9000}, ["n1"], id="congestion before one node"),
         pytest.param(
             {(node, "local_ack_timeout_err"): 50 for node in NODES if node != "n3"},
             [],

@@ -2,7 +2,8 @@
 
 Counters of a link are about the adapter's own link. Counters of transport are about the whole way
 to others, and a sound node counts what a bad one loses: they point to a node only if it counts
-nearly all of a job's. No counter proves a fault, so nothing is blamed for it.
+nearly all of a job's. So do marks of congestion, which the receiver counts, and which a sound
+network makes as well. No counter proves a fault, so nothing is blamed for it.
 """
 
 from __future__ import annotations
@@ -12,21 +13,24 @@ from collections.abc import Iterable, Iterator
 
 from anubis.core.diagnose.evidence import AdapterRise, Collector
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
+from anubis.core.network.hints import EVENTS
 
-BREAKS = ("link_downed", "link_error_recovery")  # one is one too many
 OF_LINK = (
-    *BREAKS,
+    *sorted(EVENTS),
     *("symbol_error", "local_link_integrity_errors", "port_rcv_errors"),
 )
 OF_WAY = (
     *("local_ack_timeout_err", "out_of_sequence", "packet_seq_err"),
     *("req_transport_retries_exceeded", "rnr_nak_retry_err", "roce_slow_restart"),
 )
-COUNTERS = (*OF_LINK, *OF_WAY)
+OF_CONGESTION = ("np_ecn_marked_roce_packets", "np_cnp_sent")
+COUNTERS = (*OF_LINK, *OF_WAY, *OF_CONGESTION)
 FEWEST = 10  # of the others: bits flip now and then on sound links
+FEWEST_MARKS = 1000  # of congestion, which lasts: a look takes seconds
 NEARLY_ALL = 0.8  # of the rises of a job
 FEWEST_NODES = 3  # two see the same of each other
-LINK_CHANCE, WAY_CHANCE = 0.5, 0.3  # that the adapter, its cable or its port is the reason
+LINK_CHANCE = 0.5  # that the adapter, its cable or its port is the reason
+WAY_CHANCE, CONGESTION_CHANCE = 0.3, 0.1
 TROUBLE = frozenset(
     {
         *(FactKind.ABSENT, FactKind.UNFINISHED, FactKind.STANDSTILL, FactKind.DISTRIBUTED_ERROR),
@@ -42,19 +46,23 @@ def _adapters_with_errors(hearing: Hearing) -> Iterator[JobFact]:
     links = _group_rises(rise for rise in rises if _is_link_bad(rise))
     for (node, device), own in links.items():
         yield _fact(node, device, own, LINK_CHANCE / len(links))
-    on_way = [rise for rise in rises if rise.counter in OF_WAY]
-    of_node = _group_rises(on_way, whole_nodes=True)
-    total = sum(rise.rise for rise in on_way)
-    nodes = set(hearing.evidence.ranks.nodes.values())
-    for (node, _), own in of_node.items():
-        count = sum(rise.rise for rise in own)
-        if len(nodes) >= FEWEST_NODES and count >= max(FEWEST, NEARLY_ALL * total):
-            worst = max(own, key=lambda rise: rise.rise).device
-            yield _fact(node, worst, own, WAY_CHANCE)
+    if len(set(hearing.evidence.ranks.nodes.values())) < FEWEST_NODES:
+        return
+    for counters, fewest, chance in (
+        (OF_WAY, FEWEST, WAY_CHANCE),
+        (OF_CONGESTION, FEWEST_MARKS, CONGESTION_CHANCE),
+    ):
+        counted = [rise for rise in rises if rise.counter in counters]
+        total = sum(rise.rise for rise in counted)
+        for (node, _), own in _group_rises(counted, whole_nodes=True).items():
+            count = sum(rise.rise for rise in own)
+            if count >= max(fewest, NEARLY_ALL * total):
+                worst = max(own, key=lambda rise: rise.rise).device
+                yield _fact(node, worst, own, chance)
 
 
 def _is_link_bad(rise: AdapterRise) -> bool:
-    return rise.counter in BREAKS or (rise.counter in OF_LINK and rise.rise >= FEWEST)
+    return rise.counter in EVENTS or (rise.counter in OF_LINK and rise.rise >= FEWEST)
 
 
 def _group_rises(

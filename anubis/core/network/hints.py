@@ -32,7 +32,7 @@ MANY = 64  # counts, among which one makes no difference
 WIDEST = 14.0  # e to this power is a million
 LEAST_SPREAD, LEAST_CHANCE = 1.5, 1e-9  # of the counts of healthy parts
 ALL_PORTS = "ALL"
-EVENTS = frozenset({"link_downed"})  # once is as telling as it is rare
+EVENTS = frozenset({"link_downed", "link_error_recovery"})  # once is as telling as it is rare
 LEAST_PAUSED_PER_S = 1.0  # pauses, marks or drops: fewer slow nothing by a measurable share
 
 _PAUSED = re.compile(  # and what switches drop although nothing is wrong with it (RFC 2863)
