@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,6 +28,7 @@ from anubis.core.diagnose.evidence import (
     Gravity,
     JobEvidence,
     LogEvent,
+    PastPart,
     ProcessState,
     Pulse,
     Rise,
@@ -48,8 +50,10 @@ from anubis.core.errors import EvidenceError
 from anubis.operations.caller import Caller
 from anubis.operations.diagnose import DiagnosisRequest
 from anubis.readers.jobs import live_trace
+from anubis.readers.jobs.hook import sitecustomize
 from anubis.readers.jobs.live import (
     ENDED,
+    HOOK,
     LiveAnswer,
     LiveLook,
     LiveRank,
@@ -61,6 +65,7 @@ from anubis.readers.jobs.live import (
     parse_stacks,
     pulse_of,
     ranks_in,
+    read_past,
     refusals,
     watch_ranks,
 )
@@ -321,6 +326,87 @@ def test_a_stage_that_works_while_the_others_wait_may_be_slow(
     assert not reason(replace(evidence, steps=steps, collectors=collectors), slow.RULES).facts
 
 
+def past(*spans: tuple[float, float, float]) -> tuple[PastPart, ...]:
+    """Notes of a rank, two seconds each: of each span its length, its messages a second, and the
+    share of looks at work."""
+    parts: list[PastPart] = []
+    for length_s, rate, share in spans:
+        for _ in range(int(length_s / 2)):
+            until = 2.0 * (len(parts) + 1)
+            at_work = round(10 * share)
+            parts.append(
+                PastPart(
+                    until=until, length_s=2.0, messages=int(2 * rate), looks=10, at_work=at_work
+                )
+            )
+    return tuple(parts)
+
+
+AS_NOW = (20, 30, 0.9)  # since it is slow
+
+
+@pytest.mark.parametrize(
+    ("own", "peers", "waits", "kind"),
+    [
+        pytest.param(((60, 120, 0.3), AS_NOW), 0.3, 0.1, FactKind.SLOW_COMPUTE, id="it became so"),
+        pytest.param(((60, 120, 0.9), AS_NOW), 0.9, 0.1, FactKind.SLOW_COMPUTE, id="all worked"),
+        pytest.param(((60, 120, 0.9), AS_NOW), 0.2, 0.1, FactKind.MAY_BE_SLOW, id="more to do"),
+        pytest.param(((60, 30, 0.3), AS_NOW), 0.3, 0.1, FactKind.MAY_BE_SLOW, id="not slower"),
+        pytest.param(((30, 2, 0.9), AS_NOW), 0.9, 0.1, FactKind.MAY_BE_SLOW, id="it began so"),
+        pytest.param(((60, 120, 0.3), AS_NOW), 0.3, 0.7, FactKind.MAY_BE_SLOW, id="it is starved"),
+        pytest.param(((8, 120, 0.3), AS_NOW), 0.3, 0.1, FactKind.MAY_BE_SLOW, id="too short"),
+        pytest.param((), 0.3, 0.1, FactKind.MAY_BE_SLOW, id="no notes"),
+    ],
+)
+def test_a_stage_is_slow_if_its_own_past_shows_that_it_became_so(
+    own: tuple[tuple[float, float, float], ...], peers: float, waits: float, kind: FactKind
+):
+    of_peer = past(*((length_s, rate, peers) for length_s, rate, _ in own[:1]), (20, 30, 0.2))
+    states = tuple(
+        ProcessState(
+            rank=rank,
+            pulse=Pulse.ANSWERS,
+            times_seen=20,
+            times_at_work=19 if rank == 2 else 4,
+            work_waits=waits if rank == 2 else 0.1,
+            past=past(*own) if rank == 2 else of_peer,
+        )
+        for rank in range(4)
+    )
+    evidence = replace(seen(0), processes=states, collectors=frozenset({Collector.PROCESSES}))
+    (fact,) = reason(evidence, slow.RULES).facts
+    assert (fact.kind, fact.whom.rank) == (kind, 2)
+    assert ("every 8.33 ms" in fact.evidence) is (kind is FactKind.SLOW_COMPUTE)
+
+
+def test_a_rank_notes_its_messages_and_places_in_few_parts(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(sitecustomize, "EVERY_S", 0.001)
+    rank, ended = sitecustomize._Rank(str(tmp_path)), threading.Event()
+    send = sitecustomize._count_calls(ended.wait, rank)
+    rank._rank = 3
+    speaker = threading.Thread(target=lambda: [send(0.0) for _ in range(7)] and send())
+    speaker.start()
+    live = LiveRank(rank=3, pid=1, socket=str(tmp_path / "3.1.sock"))
+    assert eventually(lambda: sum(part.looks for part in read_past(live)) > 300)
+    ended.set()
+    speaker.join()
+    parts = read_past(live)
+    assert len(parts) < 60
+    assert sum(part.messages for part in parts) <= 8
+    begins = [part.until - part.length_s for part in parts]
+    assert begins[1:] == pytest.approx([part.until for part in parts[:-1]], abs=1e-5)
+    assert all(part.at_work == part.looks for part in parts)  # it waits for no rank
+    (tmp_path / "3.past").write_text(
+        '{"places": ["step (a.py:0);recv (torch/distributed/c10d.py:0)"],'
+        ' "parts": [[9.0, 2.0, 5, {"0": 3, "-1": 1}]]}'
+    )
+    (part,) = read_past(live)
+    assert (part.messages, part.looks, part.at_work) == (5, 4, 1)
+    for words in ("[]", '{"places": [], "parts": [[9.0, 2.0, 5, {"7": 3}]]}', "\xff"):
+        (tmp_path / "3.past").write_text(words)
+        assert read_past(live) == ()
+
+
 def test_a_job_that_became_slower_as_a_whole_is_slow_by_its_own_pace():
     """Its collectives came every second; then every three, and none of its ranks differs."""
     before, after = launches((1.0, 1.0), 200), launches((3.0, 3.0), 60)
@@ -368,6 +454,10 @@ Current thread 0x2 (most recent call first):
   File "/job/train.py", line 8 in pause
   File "/job/train.py", line 11 in <module>
 """
+    calls = f'  File "{HOOK}/sitecustomize.py", line 7 in counted\n'.encode()
+    own = f'Thread 0x3:\n  File "{HOOK}/sitecustomize.py", line 9 in _record\n\n'.encode()
+    hooked = own + text.replace(b"  File", calls + b"  File", 2)
+    assert parse_stacks(hooked, 3) == parse_stacks(text, 3)
     main, other = parse_stacks(text, 3)
     assert (main.rank, main.thread) == (3, "")
     assert main.frames == ("<module> (/job/train.py:11)", "pause (/job/train.py:8)")

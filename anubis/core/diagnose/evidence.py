@@ -144,6 +144,17 @@ class Pulse(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PastPart:
+    """What a rank that sends messages did for a while, by its own notes."""
+
+    until: float
+    length_s: float
+    messages: int
+    looks: int  # at its program,
+    at_work: int  # those in which it waited for no other rank
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProcessState:
     """A process of a job as the collector found it."""
 
@@ -156,6 +167,7 @@ class ProcessState:
     waited_before: float | None = None  # in which they waited, from its join to the first look
     times_seen: int = 0  # looks at its main thread,
     times_at_work: int = 0  # those in which it waited for no other rank
+    past: tuple[PastPart, ...] = ()  # oldest first
     rests_s: float | None = None  # for so long its main thread and its children hardly ran
     sleeps: int | None = None  # how often its main thread has gone to sleep so far
     moved_bytes: int | None = None  # that it has read and written so far
@@ -306,7 +318,7 @@ class Rise:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPace:
-    """How fast the collectives of a job followed each other earlier and lately."""
+    """How fast the collectives or messages of a job followed each other earlier and lately."""
 
     earlier_s: float  # between two of them; of nearly all earlier ones at most
     lately_s: float  # of all late ones at least

@@ -25,6 +25,7 @@ from anubis.core.diagnose.evidence import (
     Call,
     JobEvidence,
     JobPace,
+    PastPart,
     ProcessState,
     Pulse,
     Rise,
@@ -508,15 +509,29 @@ def pace_of(calls: Iterable[Call]) -> JobPace | None:
         return None
     marks = ends[len(ends) - 1 - length * PACE_PARTS :: length]
     parts = [(after - before) / length for before, after in pairwise(marks)]
+    return _divide(parts, marks)
+
+
+def pace_of_messages(past: Sequence[PastPart]) -> JobPace | None:
+    """Return the same by a rank's own notes of its messages."""
+    parts = [part.length_s / part.messages if part.messages else math.inf for part in past]
+    return _divide(parts, [part.until - part.length_s for part in past])
+
+
+def _divide(parts: Sequence[float], begins: Sequence[float]) -> JobPace | None:
+    """Divide parts where their paces differ most. None: there are too few."""
     paces = (
         JobPace(
             earlier_s=sorted(parts[:start])[int(KEPT * start)],
             lately_s=min(parts[start:]),
-            since=marks[start],
+            since=begins[start],
         )
-        for start in range(EARLY_PARTS, PACE_PARTS - LATE_PARTS + 1)
+        for start in range(EARLY_PARTS, len(parts) - LATE_PARTS + 1)
     )
-    return max(paces, key=lambda pace: pace.lately_s / max(pace.earlier_s, SHORTEST_S))
+    known = [pace for pace in paces if math.isfinite(pace.earlier_s + pace.lately_s)]
+    return max(
+        known, key=lambda pace: pace.lately_s / max(pace.earlier_s, SHORTEST_S), default=None
+    )
 
 
 def _launches(calls: Iterable[Call]) -> dict[str, dict[int, dict[int, float]]]:

@@ -22,6 +22,7 @@ from statistics import fmean, median
 from anubis.core.diagnose.evidence import Collector, JobEvidence, ProcessState, StepTime
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.hang import rank_subject
+from anubis.core.diagnose.live_progress import pace_of_messages
 
 ALPHA = 0.8  # as in Aegis: of the group's mean time in collectives
 OWN_RATIO = 1.2  # less costs the job too little to name a rank
@@ -287,7 +288,8 @@ def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
 
 def _waited_for(hearing: Hearing) -> Iterator[JobFact]:
     """Yield ranks whose work is not recorded, as in a pipeline, that are at work most of the time
-    while the others mostly wait: they may be slow, or have more to do."""
+    while the others mostly wait: they may be slow, or have more to do. If a rank's own notes of
+    its past show that it became so, it is slow."""
     evidence = hearing.evidence
     measured = {rank for rank, pace in paces(evidence.steps).items() if pace.own_s is not None}
     seen = {s.rank: s for s in evidence.processes if s.times_seen and s.rank not in measured}
@@ -314,9 +316,47 @@ def _waited_for(hearing: Hearing) -> Iterator[JobFact]:
                 confidence=LIKELY_CONFIDENCE,
                 code="waited-for",
             )
-            facts.append(fact)
+            excess = shares[rank] - typical
+            facts.append(_slowed_alone(fact, state, [seen[peer] for peer in peers], excess))
     if 2 * len(facts) < max(len(seen), 3):
         yield from facts
+
+
+def _slowed_alone(
+    fact: JobFact, state: ProcessState, peers: Sequence[ProcessState], excess: float
+) -> JobFact:
+    """Return the fact that a rank became slow, or the fact as it is. The rank's own notes must show
+    that its messages followed each other faster before, by more than it waits for a processor now,
+    and that it did not work so much more than its peers then."""
+    pace = pace_of_messages(state.past)
+    if (
+        pace is None
+        or pace.lately_s * (1 - (state.work_waits or 0.0)) < SLOWED_RATIO * pace.earlier_s
+    ):
+        return fact
+    before = _share_before(state, pace.since)
+    of_peers = [share for peer in peers if (share := _share_before(peer, pace.since)) is not None]
+    if before is None or not of_peers or excess - (before - median(of_peers)) < MORE_WORK:
+        return fact
+    return replace(
+        fact,
+        kind=FactKind.SLOW_COMPUTE,
+        evidence=(
+            f"{fact.evidence.partition(': ')[0]}; before, its messages followed each other every"
+            f" {1000 * pace.earlier_s:.3g} ms at most, now every {1000 * pace.lately_s:.3g} ms and"
+            f" more, and it was at work in {before:.0%}, its peers in {median(of_peers):.0%}"
+        ),
+        confidence=SLOWED_CONFIDENCE,
+        code="own-past",
+        at=pace.since,
+    )
+
+
+def _share_before(state: ProcessState, moment: float) -> float | None:
+    """Return the share of looks before a moment in which a rank was at work; None: too few."""
+    past = [part for part in state.past if part.until <= moment]
+    looks = sum(part.looks for part in past)
+    return sum(part.at_work for part in past) / looks if looks >= FEWEST_LOOKS else None
 
 
 def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
@@ -386,7 +426,7 @@ RULES = (
     InferenceRule(
         name="ranks that others wait for",
         needs=frozenset({Collector.PROCESSES}),
-        gives=frozenset({FactKind.MAY_BE_SLOW}),
+        gives=frozenset({FactKind.MAY_BE_SLOW, FactKind.SLOW_COMPUTE}),
         infer=_waited_for,
     ),
     InferenceRule(

@@ -20,13 +20,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from anubis.core.diagnose.evidence import (
     AdapterRise,
     Collector,
     Connection,
     JobEvidence,
+    PastPart,
     ProcessState,
     Pulse,
     Rise,
@@ -38,6 +39,7 @@ from anubis.core.diagnose.live_progress import (
     STILL_S,
     RankCount,
     Standstill,
+    is_waiting,
     pace_of,
     progress_of,
     rest_of,
@@ -68,8 +70,12 @@ LONGEST_HOST = 255  # characters of a host's name
 LONGEST_NOTE = 200  # characters of a reason that a rank gives
 MOST_THREADS = 64  # of a rank; the main thread is the last in its text
 BOOTSTRAP = ("threading.py", "concurrent/futures/thread.py")  # files in which every thread begins
+_OWN_FILE = str(HOOK / "sitecustomize.py")
+_OWN_THREAD = re.compile(r'/hook/sitecustomize\.py", line \d+ in _record')
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>\S+)')
 FRAMES = 40  # of a stack, from the top
+MOST_PAST_BYTES = 1 << 20  # of a rank's notes
+MOST_PARTS = 256
 
 
 Number = TypeVar("Number", int, float)
@@ -197,6 +203,7 @@ class LiveLook:
     waited_before: Mapping[int, float] = field(default_factory=dict)  # since ranks joined
     times_seen: Mapping[int, int] = field(default_factory=dict)  # ranks: looks at its main thread,
     times_at_work: Mapping[int, int] = field(default_factory=dict)  # those without a wait for ranks
+    past: Mapping[int, tuple[PastPart, ...]] = field(default_factory=dict)  # ranks' own notes
     rests: Mapping[int, float] = field(default_factory=dict)  # ranks, and for how long
     sleeps: Mapping[int, int] = field(default_factory=dict)  # ranks, and how often they slept
     moved_bytes: Mapping[int, int] = field(default_factory=dict)  # of ranks, read and written
@@ -342,6 +349,35 @@ def _note_ends(
             gone[rank.rank] = now if rank.rank in met else None
 
 
+def read_past(rank: LiveRank) -> tuple[PastPart, ...]:
+    """Return what a rank noted of its past; nothing if it sends no messages, or if that is no
+    note."""
+    file = Path(rank.socket).with_name(f"{rank.rank}.past")
+    try:
+        status, owner = file.lstat(), file.parent.stat().st_uid
+        if not (rank.socket and stat.S_ISREG(status.st_mode) and status.st_uid == owner):
+            return ()
+        words = json_value(read_text(file, EvidenceError, limit=MOST_PAST_BYTES))
+        waits = [is_waiting(str(place).split(";")) for place in words["places"]]
+        return tuple(islice(_past_parts(words["parts"], waits), MOST_PARTS))
+    except (OSError, EvidenceError, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return ()
+
+
+def _past_parts(parts: Iterable[Any], waits: Sequence[bool]) -> Iterator[PastPart]:
+    for until, length_s, messages, looks in parts:
+        counts = {int(place): max(0, int(count)) for place, count in looks.items()}
+        at_work = sum(n for place, n in counts.items() if place < 0 or not waits[place])
+        if _seconds(length_s) > 0:
+            yield PastPart(
+                until=_seconds(until),
+                length_s=_seconds(length_s),
+                messages=max(0, int(messages)),
+                looks=sum(counts.values()),
+                at_work=at_work,
+            )
+
+
 def _answers(ranks: Sequence[LiveRank], deadline_s: float) -> list[LiveAnswer]:
     until = time.monotonic() + deadline_s
     pool = ThreadPoolExecutor(max_workers=min(AT_ONCE, len(ranks)))
@@ -422,6 +458,7 @@ def _post(path: str, handler: str, until: float) -> bytes:
 def parse_stacks(text: bytes, rank: int) -> tuple[Stack, ...]:
     """Return the stacks of all threads from `faulthandler`'s text, the main thread's first."""
     parts = text[: 1 << 20].decode(errors="replace").split("\n\n")
+    parts = [part for part in parts if not _OWN_THREAD.search(part)]
     threads = [frames for part in parts if (frames := _frames(part))][-MOST_THREADS:]
     return tuple(
         Stack(rank=rank, frames=frames, thread="" if place == 0 else _thread_name(frames))
@@ -433,6 +470,7 @@ def _frames(part: str) -> tuple[str, ...]:
     frames = [
         escape_line(f"{match['name']} ({match['file']}:{match['line']})")[:200]
         for match in islice(_FRAME.finditer(part), FRAMES)
+        if match["file"] != _OWN_FILE
     ]
     return tuple(reversed(frames))
 
@@ -560,6 +598,7 @@ def _states(look: LiveLook) -> Iterator[ProcessState]:
             waited_before=look.waited_before.get(rank),
             times_seen=look.times_seen.get(rank, 0),
             times_at_work=look.times_at_work.get(rank, 0),
+            past=look.past.get(rank, ()),
             rests_s=look.rests.get(rank),
             sleeps=look.sleeps.get(rank),
             moved_bytes=look.moved_bytes.get(rank),

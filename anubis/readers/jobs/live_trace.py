@@ -27,6 +27,7 @@ from anubis.readers.jobs.live import (
     evidence_of_looks,
     hang_together,
     ranks_in,
+    read_past,
     refusals,
     require_one_job,
     stall_of,
@@ -131,7 +132,8 @@ def _observe(place: Path, seconds: float) -> LiveLook:
         spent_s = time.monotonic() - began
         if look.hangs or spent_s >= (seconds if look.is_told else max(seconds, UNTOLD_S)):
             break
-    return look
+    past = {answer.rank.rank: read_past(answer.rank) for answer in look.answers}
+    return replace(look, past={rank: parts for rank, parts in past.items() if parts})
 
 
 def _rank_finder(place: Path) -> Callable[[], list[LiveRank]]:

@@ -4,11 +4,17 @@ With this folder on PYTHONPATH and ANUBIS_LIVE_DIR set, every rank that imports 
 starts PyTorch's own worker server on a unix socket in that folder, which only its owner may enter,
 and announces itself there: at the import if RANK says which rank it is, else when it joins the job
 (init_process_group), by the arguments or by what its launcher set. Other programs are not slowed.
-It runs inside the programs of others: it imports the standard library only, when it is needed, and
-its failures must not fail them. A sitecustomize that was there before is run too.
+A rank that sends messages, of which gloo keeps no record, notes beside it how many they were and
+where the program was, by a look every two seconds. The hook runs inside the programs of others: it
+imports the standard library only, when it is needed, and its failures must not fail them. A
+sitecustomize that was there before is run too.
 """
 
 import sys
+
+TYPE_CHECKING = False  # typing is not loaded
+if TYPE_CHECKING:
+    from typing import Any
 
 HOOKED = "torch.distributed.distributed_c10d"
 # as launchers name a process's rank, the number of ranks, and how many of them are on its machine
@@ -20,6 +26,12 @@ LAUNCHERS = (
 )
 # the first parameters of init_process_group, in their order
 JOINING = ("backend", "init_method", "timeout", "world_size", "rank")
+MESSAGES = ("isend", "irecv", "send", "recv")  # functions by which stages of a pipeline talk
+EVERY_S = 2.0  # a look at the program's own place
+PARTS = 8  # of one length: two of the oldest become one of twice the length
+LOOKS_A_NOTE = 3
+DEEP = 6  # frames of a place, from the innermost
+MOST_PLACES = 256
 
 
 def _whole(text: object) -> int:
@@ -34,6 +46,7 @@ class _Rank:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._rank = -1
+        self._messages = 0
 
     def announce_early(self) -> None:
         """Announce a rank before it joins: only RANK is never set for a launcher. Processes that a
@@ -67,9 +80,44 @@ class _Rank:
         words = json.loads(file.read_text())
         if words["pid"] == os.getpid():
             waited_ns = int(Path("/proc/self/schedstat").read_text().split()[1])
-            _write_announcement(
-                str(file), words | {"joined": time.monotonic(), "waited_ns": waited_ns}
-            )
+            _write_words(str(file), words | {"joined": time.monotonic(), "waited_ns": waited_ns})
+
+    def count_message(self) -> None:
+        """Count a message. The first one begins the notes of the past."""
+        self._messages += 1
+        if self._messages == 1:
+            import threading
+            from contextlib import suppress
+
+            def record(speaker: int = threading.get_ident()) -> None:
+                with suppress(Exception):
+                    self._record(speaker)
+
+            with suppress(RuntimeError):  # it may start no more threads
+                threading.Thread(target=record, daemon=True).start()
+
+    def _record(self, speaker: int) -> None:
+        import time
+
+        levels: list[list[_Part]] = []
+        places: dict[str, int] = {}
+        counted, began = self._messages, time.time()  # wall clock: looks are dated by it
+        while True:
+            for _ in range(LOOKS_A_NOTE):
+                time.sleep(EVERY_S)
+                frame = sys._current_frames().get(speaker)
+                if frame is None:
+                    return  # it has ended
+                place = ";".join(_frames(frame))
+                if len(places) < MOST_PLACES:
+                    places.setdefault(place, len(places))
+                number = places.get(place, -1)
+                now, messages = time.time(), self._messages  # wall clock: likewise
+                _add_part(levels, [now, now - began, messages - counted, {number: 1}])
+                counted, began = messages, now
+            parts = [part for level in reversed(levels) for part in level]
+            past = {"places": list(places), "parts": parts}
+            _write_words(f"{self._folder}/{self._rank}.past", past)
 
     def _is_taken(self, rank: int) -> bool:
         import json
@@ -90,6 +138,35 @@ class _Rank:
             self._rank = rank
         except Exception as cause:
             _note(self._folder, rank, str(cause))
+
+
+_Part = list["Any"]  # when it ended, its length, messages, and looks at each place by its number
+
+
+def _frames(frame: "Any") -> list[str]:
+    """Return where a thread is, innermost last, as stacks are written."""
+    frames: list[str] = []
+    while frame is not None and len(frames) < DEEP:
+        code = frame.f_code
+        frames.insert(0, f"{code.co_name} ({code.co_filename}:0)")
+        frame = frame.f_back
+    return frames
+
+
+def _add_part(levels: list[list[_Part]], part: _Part) -> None:
+    """Add the newest part to the first level. A full level joins its two oldest into one of the
+    next: so days take few parts, and the last minutes are fine."""
+    for level in levels:
+        level.append(part)
+        if len(level) <= PARTS:
+            return
+        first, second = level.pop(0), level.pop(0)
+        looks = {
+            place: first[3].get(place, 0) + second[3].get(place, 0)
+            for place in first[3].keys() | second[3].keys()
+        }
+        part = [second[0], first[1] + second[1], first[2] + second[2], looks]
+    levels.append([part])
 
 
 def _start(folder: str, rank: int, world: int) -> object:
@@ -120,11 +197,12 @@ def _start(folder: str, rank: int, world: int) -> object:
         "here": max(here, 0),
         "port": max(_whole(os.environ.get("MASTER_PORT")), 0),
     }
-    _write_announcement(str(place / f"{rank}.json"), words)
+    (place / f"{rank}.past").unlink(missing_ok=True)  # of a rank that has ended
+    _write_words(str(place / f"{rank}.json"), words)
     return server
 
 
-def _write_announcement(file: str, words: dict[str, object]) -> None:
+def _write_words(file: str, words: dict[str, object]) -> None:
     import json
     import os
 
@@ -176,6 +254,8 @@ class _Loader:
         try:
             self._rank.announce_early()
             _announce_joining(module, self._rank)
+            for name in MESSAGES:
+                setattr(module, name, _count_calls(getattr(module, name), self._rank))
         except Exception:
             return  # the program comes first
 
@@ -198,6 +278,17 @@ def _announce_joining(module: object, rank: _Rank) -> None:
         return joined
 
     module.init_process_group = init_process_group  # type: ignore[attr-defined]
+
+
+def _count_calls(function: "Any", rank: _Rank) -> object:
+    import functools
+
+    @functools.wraps(function)
+    def counted(*arguments: object, **named: object) -> object:
+        rank.count_message()
+        return function(*arguments, **named)
+
+    return counted
 
 
 class _Finder:
