@@ -76,7 +76,8 @@ def tell_suspicions(
     """Report suspects to the keeper; return those that it did not know of."""
     with caller.history(begins=True) as history:
         part = resolve(history, cluster, caller)
-        event_records = suspicions_of(view.look, part, time_in(part, caller).now)
+        now, window = time_in(part, caller).now, WatchSettings().window
+        event_records = suspicions_of(view.look, view.telemetry, window, part, now)
         event_records = drop_strangers(event_records, part, cluster, caller)
         note(event_records, part)
     return tuple(node for event_record in event_records for node in event_record.event.nodes)

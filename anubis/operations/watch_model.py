@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anubis.core.errors import UsageError, WatchError, named_by_request
+from anubis.core.keep.commands import Outcome
 from anubis.core.watch.model import WatchModel
+from anubis.core.watch.odd_windows import OddWindows, unpack_windows
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import watch_model_files
@@ -82,7 +84,19 @@ def _read_training_jobs(
         for remark in pulled.remarks:
             caller.remark(f"{file.name}: {remark}")
         jobs[str(file)] = pulled.telemetry
-    return RecordedJobs(recordings=jobs)
+    return RecordedJobs(recordings=jobs, suspected=_suspected(caller))
+
+
+def _suspected(caller: Caller) -> list[tuple[OddWindows, bool]]:
+    """Windows of the watch's suspicions whose tests ended, and whether these confirmed them."""
+    with caller.history() as history:
+        kept = [entry for part in history.every() for entry in part.keeping.suspicions()]
+    return [
+        (windows, entry.outcome is Outcome.CONFIRMED)
+        for entry in kept
+        if entry.outcome in (Outcome.CONFIRMED, Outcome.REFUTED)
+        and (windows := unpack_windows(entry.windows))
+    ]
 
 
 def _reported_metrics(

@@ -16,6 +16,7 @@ from anubis.core.watch.distances import AnswersForMetrics
 from anubis.core.watch.findings import Deviation, Look, Suspicion
 from anubis.core.watch.likelihood import mix_by_category, mix_of
 from anubis.core.watch.model import WatchModel
+from anubis.core.watch.odd_windows import pack_windows
 from anubis.core.watch.outliers import OutlierStream, pack_stream, resume_stream
 from anubis.core.watch.rounds import KeptLook, WatchedJob, due_jobs, gone_jobs
 from anubis.core.watch.silences import standing_still
@@ -357,7 +358,8 @@ def _look_and_tell(
     )
     for sentence in seen.remarks:
         caller.remark(f"job {job.id}: {sentence}")
-    note(suspicions_of(seen.look, part, time_in(part, caller).now), part)
+    now, window = time_in(part, caller).now, watching.settings.window
+    note(suspicions_of(seen.look, seen.telemetry, window, part, now), part)
     if seen.still_since is not None:
         note_stall(job.id, job.nodes, seen.still_since, seen.remarks[0], part)
     kept = KeptLook(
@@ -384,17 +386,23 @@ def _unjudged_reason(look: Look) -> str:
     return f"no metric could be judged: {reasons or 'nothing was reported'}"
 
 
-def suspicions_of(look: Look, part: ClusterHistory, now: float) -> list[EventRecord]:
+def suspicions_of(
+    look: Look, telemetry: Telemetry, window: int, part: ClusterHistory, now: float
+) -> list[EventRecord]:
     """Event records for the keeper. A node that this source suspects already is left out, and so is
     what was seen before the last suspicion of it ended; so a repeated look is reported once."""
     kept = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
-    at = min(look.end, now)
     event_records = []
+    at = min(look.end, now)
     for suspicion in look.suspicions:
         of_node = [entry for entry in kept if entry.node == suspicion.node]
         if all(entry.ended_at is not None and entry.ended_at < at for entry in of_node):
             id = f"{SOURCE} {suspicion.node} {len(of_node) + 1}"
-            event_records.append(EventRecord(id=id, at=at, event=_suspicion_event(suspicion, look)))
+            event = replace(
+                _suspicion_event(suspicion, look),
+                windows=pack_windows(telemetry, suspicion.since, window),
+            )
+            event_records.append(EventRecord(id=id, at=at, event=event))
     return event_records
 
 

@@ -230,7 +230,8 @@ def _end_of(event_record: EventRecord) -> float | None:
 def event_fields(event_record: EventRecord) -> EventLine:
     """Return what is kept of an event. Of its fields, a line has those that its kind has."""
     event = event_record.event
-    facts = {field.name: getattr(event, field.name) for field in fields(event)}
+    names = [field.name for field in fields(event) if field.name != "windows"]  # for learning only
+    facts = {name: getattr(event, name) for name in names}
     return EventLine(id=event_record.id, event=event.kind, **facts)
 
 

@@ -50,6 +50,7 @@ class FewJobs:
     jobs: int = 2
     nodes: int = 16
     faulty_jobs: int = 2
+    suspected: tuple[()] = ()
 
     def healthy(self, metrics):
         return [job(seed, nodes=self.nodes, metrics=tuple(metrics)) for seed in range(self.jobs)]

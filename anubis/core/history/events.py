@@ -20,6 +20,8 @@ from anubis.core.fabric import Part
 from anubis.core.history.status import Incident, Job, Repair
 from anubis.core.history.tracks import IncidentColumns
 
+LONGEST_WINDOWS = 16_384  # letters
+
 # facts of a field, for those who report the event in words
 TOLD_AS = "told as"  # the name of its option, if that is another
 NEEDED = "needed"  # the option has no default, even if the field has one
@@ -162,8 +164,11 @@ class SuspicionRaised(KeptEvent):
     reason: str = ""
     mix: Mapping[str, float] = field(default_factory=dict, hash=False)  # empty: its category alone
     confidence: float | None = None  # the chance that it is right; as reported, by its source alone
+    windows: str = ""  # of telemetry, packed: from those whose tests ended an order is learned
 
     def __post_init__(self) -> None:
+        if len(self.windows) > LONGEST_WINDOWS:
+            raise ValueError(f"a suspicion has more than {LONGEST_WINDOWS:,} letters of windows")
         if not self.category:
             raise ValueError("a suspicion has no category, expected a word such as gpu")
         if self.mix and not (all(0 <= share <= 1 for share in self.mix.values()) and self._total):

@@ -26,6 +26,7 @@ class KeptSuspicion:
     category: str
     ended_at: float | None = None
     outcome: Outcome | None = None  # None: it is open
+    windows: str = ""  # of telemetry, packed
 
     def is_open(self, at: float) -> bool:
         return self.at <= at <= (math.inf if self.ended_at is None else self.ended_at)
@@ -88,6 +89,7 @@ def kept_suspicions(
             category=event.category,
             ended_at=last[id, node][0] if (id, node) in last else None,
             outcome=last[id, node][1] if (id, node) in last else None,
+            windows=event.windows,
         )
         for id, at, event in raised
         for node in event.nodes

@@ -15,6 +15,7 @@ from anubis.core.arrays import Flags, Floats32
 from anubis.core.errors import WatchError
 from anubis.core.watch.detector import CONCATENATED
 from anubis.core.watch.model import Denoiser, Fit, Thresholds, WatchModel, WatchOrigin
+from anubis.core.watch.odd_windows import OddWindows
 from anubis.core.watch.telemetry import Telemetry, span_of
 from anubis.core.watch.thresholds import calibrate, grow, oddness, rank
 from anubis.core.watch.watch_settings import WatchSettings
@@ -22,6 +23,7 @@ from anubis.lab.simulation.jobs import HEALTHY, generate
 from anubis.text.packages import require_package
 
 LIBRARIES = ("numpy", "torch")  # what the weights depend on
+FEWEST_CONFIRMED = 10  # suspicions: fewer show no order
 OF_A_JOB = 1000  # windows, so that all jobs have equal weight
 
 
@@ -45,6 +47,8 @@ class TrainingJobs(Protocol):
     def jobs(self) -> int: ...
     def healthy(self, metrics: Sequence[str]) -> Iterable[Telemetry]: ...
     def faulty(self, metrics: Sequence[str]) -> Iterable[FaultyJob]: ...
+    @property
+    def suspected(self) -> Sequence[tuple[OddWindows, bool]]: ...  # and whether it was confirmed
 
 
 def learn(
@@ -175,13 +179,19 @@ def _rank_metrics(
     for job in training_jobs.faulty(metrics):
         features.append(oddness(job.telemetry, settings.window))
         faulty.append(_faulty_windows(job, len(features[-1]), settings.window))
+    what = "jobs with faults"
+    suspected = training_jobs.suspected
+    if sum(is_confirmed for _, is_confirmed in suspected) >= FEWEST_CONFIRMED:
+        what = "suspicions whose tests ended"
+        features += [windows.columns(metrics) for windows, _ in suspected]
+        faulty += [windows.faulty(is_confirmed=confirmed) for windows, confirmed in suspected]
     if not features:
         return tuple(metrics), "as it was given"
     labels = np.concatenate(faulty)
     ranked = rank(grow(np.concatenate(features), labels), metrics)
     rest = tuple(metric for metric in metrics if metric not in ranked)
     return (*ranked, *rest), (
-        f"a decision tree on {len(labels):,} windows of {len(faulty):,} jobs with faults"
+        f"a decision tree on {len(labels):,} windows of {len(faulty):,} {what}"
     )
 
 
@@ -225,6 +235,10 @@ class SimulatedJobs:
         for seed in range(self.jobs):
             yield generate(seed, metrics=metrics, fault=HEALTHY, minutes=MINUTES).telemetry
 
+    @property
+    def suspected(self) -> Sequence[tuple[OddWindows, bool]]:
+        return ()
+
     def faulty(self, metrics: Sequence[str]) -> Iterator[FaultyJob]:
         for seed in range(FIRST_FAULTY, FIRST_FAULTY + self.faulty_jobs):
             job = generate(seed, metrics=metrics, minutes=MINUTES)
@@ -234,9 +248,11 @@ class SimulatedJobs:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedJobs:
-    """Telemetry of jobs without faults, by the file of the recording."""
+    """Telemetry of jobs without faults, by the file of the recording, and what the site's tests
+    said of its suspicions."""
 
     recordings: Mapping[str, Telemetry]
+    suspected: Sequence[tuple[OddWindows, bool]] = ()
 
     @property
     def source(self) -> str:
