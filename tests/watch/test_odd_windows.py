@@ -59,7 +59,7 @@ def test_kept_windows_are_those_of_the_telemetry_in_few_letters_for_any_number_o
     ],
     ids=["empty", "no metric", "too few", "before all", "infinite", "no table", "a bomb"],
 )
-def test_what_a_stranger_wrote_has_no_windows(data):
+def test_texts_of_strangers_have_no_windows(data):
     assert unpack_windows(base64.b85encode(zlib.compress(data)).decode()) is None
     assert unpack_windows("nothing {") is None
     with pytest.raises(ValueError, match="letters of windows"):

@@ -30,7 +30,7 @@ FEWEST_MARKS = 1000  # of congestion, which lasts: a look takes seconds
 NEARLY_ALL = 0.8  # of the rises of a job
 FEWEST_NODES = 3  # two see the same of each other
 LINK_CHANCE = 0.5  # that the adapter, its cable or its port is the reason
-WAY_CHANCE, CONGESTION_CHANCE = 0.3, 0.1
+WAY_CHANCE, CONGESTION_CHANCE = 0.3, 0.1  # likewise, of those that many share
 TROUBLE = frozenset(
     {
         *(FactKind.ABSENT, FactKind.UNFINISHED, FactKind.STANDSTILL, FactKind.DISTRIBUTED_ERROR),

@@ -528,9 +528,9 @@ def _divide(parts: Sequence[float], begins: Sequence[float]) -> JobPace | None:
         )
         for start in range(EARLY_PARTS, len(parts) - LATE_PARTS + 1)
     )
-    known = [pace for pace in paces if math.isfinite(pace.earlier_s + pace.lately_s)]
+    finite = [pace for pace in paces if math.isfinite(pace.earlier_s + pace.lately_s)]
     return max(
-        known, key=lambda pace: pace.lately_s / max(pace.earlier_s, SHORTEST_S), default=None
+        finite, key=lambda pace: pace.lately_s / max(pace.earlier_s, SHORTEST_S), default=None
     )
 
 

@@ -20,7 +20,7 @@ from anubis.core.fabric import Part
 from anubis.core.history.status import Incident, Job, Repair
 from anubis.core.history.tracks import IncidentColumns
 
-LONGEST_WINDOWS = 16_384  # letters
+LONGEST_WINDOWS = 16_384  # letters: ten times what a look needs
 
 # facts of a field, for those who report the event in words
 TOLD_AS = "told as"  # the name of its option, if that is another

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anubis.core.arrays import Flags, Floats
-from anubis.core.history.events import LONGEST_WINDOWS
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.thresholds import oddness
 
 MOST_WINDOWS = 128  # the last ones: 17 minutes, sampled each second
-MOST_METRICS = 64
+MOST_METRICS = 64  # three times those that are watched
+LONGEST = 16_384  # letters of the packed text; a longer one is not kept
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,14 +59,14 @@ def pack_windows(telemetry: Telemetry, since: float, window: int) -> str:
     }
     packed = zlib.compress(json.dumps(head).encode() + b"\n" + features.tobytes(), 9)
     text = base64.b85encode(packed).decode()
-    return text if len(text) <= LONGEST_WINDOWS else ""
+    return text if len(text) <= LONGEST else ""
 
 
 def unpack_windows(text: str) -> OddWindows | None:
     """Return the windows; None if the text has none."""
-    most_bytes = 2 * MOST_WINDOWS * MOST_METRICS + LONGEST_WINDOWS
+    most_bytes = 2 * MOST_WINDOWS * MOST_METRICS + LONGEST
     try:
-        data = zlib.decompressobj().decompress(base64.b85decode(text[:LONGEST_WINDOWS]), most_bytes)
+        data = zlib.decompressobj().decompress(base64.b85decode(text[:LONGEST]), most_bytes)
         line, _, numbers = data.partition(b"\n")
         head = json.loads(line)
         metrics = tuple(map(str, head["metrics"]))

@@ -179,10 +179,10 @@ def _rank_metrics(
     for job in training_jobs.faulty(metrics):
         features.append(oddness(job.telemetry, settings.window))
         faulty.append(_faulty_windows(job, len(features[-1]), settings.window))
-    what = "jobs with faults"
+    origin = "jobs with faults"
     suspected = training_jobs.suspected
     if sum(is_confirmed for _, is_confirmed in suspected) >= FEWEST_CONFIRMED:
-        what = "suspicions whose tests ended"
+        origin = "suspicions whose tests ended"
         features += [windows.columns(metrics) for windows, _ in suspected]
         faulty += [windows.faulty(is_confirmed=confirmed) for windows, confirmed in suspected]
     if not features:
@@ -191,7 +191,7 @@ def _rank_metrics(
     ranked = rank(grow(np.concatenate(features), labels), metrics)
     rest = tuple(metric for metric in metrics if metric not in ranked)
     return (*ranked, *rest), (
-        f"a decision tree on {len(labels):,} windows of {len(faulty):,} {what}"
+        f"a decision tree on {len(labels):,} windows of {len(faulty):,} {origin}"
     )
 
 

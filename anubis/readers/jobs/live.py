@@ -75,7 +75,7 @@ _OWN_THREAD = re.compile(r'/hook/sitecustomize\.py", line \d+ in _record')
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>\S+)')
 FRAMES = 40  # of a stack, from the top
 MOST_PAST_BYTES = 1 << 20  # of a rank's notes
-MOST_PARTS = 256
+MOST_PARTS = 256  # of them: the hook writes 150 at most
 
 
 Number = TypeVar("Number", int, float)

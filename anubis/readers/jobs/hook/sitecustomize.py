@@ -29,9 +29,9 @@ JOINING = ("backend", "init_method", "timeout", "world_size", "rank")
 MESSAGES = ("isend", "irecv", "send", "recv")  # functions by which stages of a pipeline talk
 EVERY_S = 2.0  # a look at the program's own place
 PARTS = 8  # of one length: two of the oldest become one of twice the length
-LOOKS_A_NOTE = 3
+LOOKS_A_NOTE = 3  # a note is up to six seconds old
 DEEP = 6  # frames of a place, from the innermost
-MOST_PLACES = 256
+MOST_PLACES = 256  # of a program; a small one has ten
 
 
 def _whole(text: object) -> int:
