@@ -352,7 +352,7 @@ def _note_ends(
 def read_past(rank: LiveRank) -> tuple[PastPart, ...]:
     """Return what a rank noted of its past; nothing if it sends no messages, or if that is no
     note."""
-    file = Path(rank.socket).with_name(f"{rank.rank}.past")
+    file = Path(rank.socket or "none").with_name(f"{rank.rank}.past")
     try:
         status, owner = file.lstat(), file.parent.stat().st_uid
         if not (rank.socket and stat.S_ISREG(status.st_mode) and status.st_uid == owner):
