@@ -519,6 +519,33 @@ def test_no_more_pairs_cross_a_leaf_at_once_than_have_their_cables_to_themselves
     assert len(world.final()) == len(list(steps(plan, 0, set(fabric.nodes))))
 
 
+@pytest.mark.parametrize(("answers", "asked"), [(False, 3), (True, 11)])
+def test_a_node_that_answers_none_of_three_good_partners_is_asked_no_more_in_its_phase(
+    answers, asked
+):
+    """If it answered one of them, the others may be at fault, and all are asked."""
+    plan = small_plan(12, [entry("pair", groups="pairs")], small_fabric(12, spines=4))
+    world = World(plan, retries=0)
+    while not world.finished:
+        if world.judging is not None:
+            again = list(follow_ups(plan, 0, 0, 1, [("n0", "n5"), ("n3", "n5")]))
+            world.judge(more=again if world.machine.turn == 0 else ())
+            continue
+        launch = max(world.running.values(), key=lambda run: "n0" not in run.step.participants)
+        is_first = not any("n0" in run.step.participants for run in world.records)
+        if "n0" not in launch.step.participants or (answers and is_first):
+            world.measure(launch)
+        else:
+            world.tell(TimedOut(step_id=launch.step.id, attempt=1, at=world.now, reason="hangs"))
+    first = [run for run in world.final() if run.step.turn == 0]
+    own = Counter(run.ended for run in first if "n0" in run.step.participants)
+    assert own[Ended.TIMED_OUT] + own[Ended.MEASURED] == asked
+    assert own[Ended.SKIPPED] == 11 - asked
+    assert not any(run.lost for run in first)
+    assert sum(run.ended is Ended.MEASURED for run in first) == 55 + answers
+    assert len(world.final()) - len(first) == 1 + answers
+
+
 @pytest.mark.parametrize(
     ("spines", "non_blocking"), [(1, False), (3, False), (4, False), (1, True)]
 )

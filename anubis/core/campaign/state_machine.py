@@ -165,6 +165,8 @@ Command = Launch | Kill | Record | Judge | Finish | Halt
 INATTENTIVE_S = 5.0  # longer than this, a driver that looks every second was stopped
 AT_ONCE_S = 60.0  # nodes lost within this time probably have one reason
 
+MOST_IN_VAIN = 3  # good partners that waited for a node in vain: then it is asked no more
+
 HANDED_BACK = "handed back"
 REPEATABLE = frozenset({Ended.LOST, Ended.SKIPPED})  # ends that a resumed campaign tries again
 
@@ -244,6 +246,8 @@ class CampaignMachine:
         self._use = CableUse(plan.fabric) if plan.fabric else None  # the cables of this turn
         self._network: Room | None = None  # the pairs of this turn
         self._waiting: dict[int, dict[str, None]] = {}  # nodes that wait for room on a cable
+        self._met: set[str] = set()  # nodes that measured with a partner in this phase
+        self._in_vain: dict[str, set[str]] = {}  # node -> partners with which it ran out of time
 
     @property
     def running(self) -> int:
@@ -293,7 +297,8 @@ class CampaignMachine:
             case Failed():
                 return self._handle_failed(event)
             case TimedOut():
-                return self._settle(event, Ended.TIMED_OUT, event.reason)
+                settled = self._settle(event, Ended.TIMED_OUT, event.reason)
+                return [*settled, *self._stop_asking()]
             case NodeLost():
                 return self._lose((event.node,), event.reason)
             case TimePassed():
@@ -382,7 +387,7 @@ class CampaignMachine:
         waiting = list(self._queues.get(node, ()))
         commands = [
             *chain.from_iterable(self._cut_short(step, node, reason) for step in running),
-            *(self._drop(step, node, reason) for step in waiting),
+            *(self._drop(step, (node,), reason) for step in waiting),
         ]
         for step in (*running, *waiting):
             replacements = replacement_steps(self._plan, step, self.excluded)
@@ -398,8 +403,8 @@ class CampaignMachine:
             yield Kill(step_id=step.id, attempt=run.attempt, reason=reason)
         yield self._end(run, Ended.LOST, reason, lost=(lost,))
 
-    def _drop(self, step: Step, lost: str, reason: str) -> Record:
-        """Drop a step that waits for a lost node."""
+    def _drop(self, step: Step, lost: tuple[str, ...], reason: str) -> Record:
+        """Drop a step that waits, because nodes of it are lost or answer nobody."""
         for name in step.participants:
             self._queues[name].remove(step)
             self._ready[name] = None
@@ -412,7 +417,7 @@ class CampaignMachine:
                 ended=Ended.SKIPPED,
                 final=True,
                 reason=reason,
-                lost=(lost,),
+                lost=lost,
             )
         )
 
@@ -462,7 +467,9 @@ class CampaignMachine:
         return step.id in self._settled or step.id in self._attempts
 
     def _may_meet(self, step: Step) -> bool:
-        return self.excluded.keys().isdisjoint(step.participants)
+        is_pair = len(step.participants) == 2 and step.workload in self._plan.crossing
+        in_vain = is_pair and any(map(self._answers_nobody, step.participants))
+        return not in_vain and self.excluded.keys().isdisjoint(step.participants)
 
     def _run_of(self, step_id: str, attempt: int) -> _Run | None:
         """The run that an event is about; None if the event is late, repeated or unknown."""
@@ -473,8 +480,31 @@ class CampaignMachine:
         run = self._run_of(event.step_id, event.attempt)
         if run is None:
             return []
+        if len(run.step.participants) == 2 and run.step.workload in self._plan.crossing:
+            self._note_pair(run.step.participants, ended)
         record = self._end(run, ended, reason, at=event.at, lost=event.lost, result=event.result)
         return [record, *self._lose(event.lost, event.reason)]
+
+    def _note_pair(self, pair: Sequence[str], ended: Ended) -> None:
+        if ended is Ended.MEASURED:
+            self._met.update(pair)
+        elif ended is Ended.TIMED_OUT:
+            for node, partner in (pair, pair[::-1]):
+                self._in_vain.setdefault(node, set()).add(partner)
+
+    def _answers_nobody(self, node: str) -> bool:
+        """True if a node ran out of time with several partners that measure with others, and
+        measured with none itself. Each further pair would take its whole limit."""
+        partners = self._in_vain.get(node, set())
+        return node not in self._met and len(partners & self._met) >= MOST_IN_VAIN
+
+    def _stop_asking(self) -> Iterator[Record]:
+        """Drop the pairs of nodes that answer nobody."""
+        for node in filter(self._answers_nobody, list(self._in_vain)):
+            reason = f"{node} gave no answer to {len(self._in_vain[node])} partners"
+            for step in list(self._queues.get(node, ())):
+                if len(step.participants) == 2 and step.workload in self._plan.crossing:
+                    yield self._drop(step, (), f"{reason}: it is asked no more")
 
     def _end(
         self,
@@ -631,6 +661,8 @@ class CampaignMachine:
                 self._network = None
             self._queues.clear()
             self._ready.clear()
+            self._met.clear()
+            self._in_vain.clear()
             fit = self._nodes - self.excluded.keys()
             planned = list(steps(self._plan, self.phase, fit))
             self._turns_of.update({step.workload for step in planned})
