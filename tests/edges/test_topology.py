@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from anubis.cli.streams import IN_ASCII
 from anubis.core.errors import TopologyError
+from anubis.core.fabric import plain_name
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.pairing import quick_rounds
@@ -561,6 +562,84 @@ def test_odd_records_of_lldp_are_findings():
         "two-neighbours": 1,
     }
     assert under(found.fabric) == {"tor1": ["n1", "n6"], "52:54:00:00:00:01": ["n7"]}
+
+
+CABLES = [
+    *(
+        (f"gpu{leaf}{node}", f"eth{rail}", f"leaf{leaf}", f"swp{2 * node + rail + 1}")
+        for leaf in range(2)
+        for node in range(2)
+        for rail in range(2)
+    ),
+    *((f"leaf{leaf}", f"swp{9 + leaf}", "spine", f"swp{leaf + 1}") for leaf in range(2)),
+]
+OUT_OF_BAND = [(name, "mgmt0", "oob", f"Gi0/{name}") for name in ("leaf0", "leaf1", "spine")]
+OF_HOSTS = [(f"gpu{leaf}0", "eno1", "oob", f"Gi0/gpu{leaf}") for leaf in range(2)]
+
+
+def write_lldp(cables, *, called=str, chassis=str, described=None, anonymous=()) -> str:
+    """Write what both ends of cables see. `called`: a machine by its neighbours, `chassis`: by
+    itself. `described`: a port whose id is an address. `anonymous`: a machine and the neighbour
+    that sees no name of it."""
+    seen: dict[str, dict[str, object]] = {}
+    for a, port_a, b, port_b in [*cables, *((b, pb, a, pa) for a, pa, b, pb in cables)]:
+        kind = "Station" if b.startswith("gpu") else "Bridge"
+        by_address = {"id": {"type": "mac", "value": f"{b}:{port_b}"}, "descr": described}
+        plain = {"id": {"type": "ifname", "value": port_b}}
+        about = {
+            "id": {"type": "mac", "value": f"02:{b}"},
+            "capability": {"type": kind, "enabled": True},
+        }
+        speed = "1000BaseTFD" if "oob" in (a, b) else "400GbaseDR4"
+        seen.setdefault(chassis(a), {})[port_a] = {
+            "chassis": about if (b, a) in anonymous else {called(b): about},
+            "port": (by_address if described else plain) | {"auto-negotiation": {"current": speed}},
+        }
+    return json.dumps({name: host(**ports) for name, ports in seen.items() if name != "oob"})
+
+
+def with_domain(name: str) -> str:
+    return f"{name}.dc1.example.com"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"called": with_domain},
+        {"chassis": with_domain},
+        {"called": str.upper},
+        {"described": "swp1"},
+        {"anonymous": [("leaf0", "gpu00"), ("leaf0", "gpu01")]},
+        {"cables": CABLES + OUT_OF_BAND},
+        {"cables": CABLES + OUT_OF_BAND + OF_HOSTS},
+        {"cables": CABLES + OF_HOSTS},
+    ],
+    ids=lambda odd: str(next(iter(odd))) if len(odd) == 1 else None,
+)
+def test_domains_addresses_shared_descriptions_and_management_do_not_change_the_fabric(odd):
+    """The fabric of the same cables, whatever its machines and ports are called."""
+    found = parse(write_lldp(**{"cables": CABLES, **odd}), "it")
+    fabric = found.fabric
+    names = {switch.id: plain_name(switch.name) for switch in fabric.switches}
+    nics = {(plain_name(nic.node), nic.device, names[nic.switch], nic.port) for nic in fabric.nics}
+    links = {
+        frozenset(((names[link.a], cable.port_a), (names[link.b], cable.port_b)))
+        for link in fabric.links
+        for cable in link.cables
+    }
+    assert nics == {cable for cable in CABLES if cable[0].startswith("gpu")}
+    assert links == {
+        frozenset(((a, port_a), (b, port_b)))
+        for a, port_a, b, port_b in CABLES
+        if a.startswith("leaf")
+    }
+    assert kinds(found.findings) == ({"management": 1} if "cables" in odd else {})
+    assert {nic.gbit_s for nic in fabric.nics} == {400.0}
+
+
+def test_two_machines_that_differ_by_their_domain_stay_two():
+    text_ = write_lldp([*CABLES, ("gpu00.dc2", "eth0", "leaf0", "swp7")])
+    assert "gpu00.dc2" in parse(text_, "it").fabric.nodes
 
 
 def test_a_folder_with_a_file_per_host(tmp_path):

@@ -4,6 +4,9 @@ One document is an object `{"node001": {"lldp": ...}, ...}`, or lines of
 `{"host": "node001", "lldp": ...}`. Switches that run lldpd may be among the machines: their
 neighbours are the links between switches. Others may know a port of theirs by an alias or a number;
 then it has the name by which the switch itself knows it, which counters have too.
+
+A machine may be called with its domain here and without it there, or only by its chassis: it is one
+machine. A network for management only is left out, as no job uses it.
 """
 
 from __future__ import annotations
@@ -22,6 +25,11 @@ from anubis.text.files import json_value
 _INTERFACE = re.compile(
     r"(?:eth|swp|et-|xe-|ge-|gi|te|twe|fo|hu|two|en|ib)[a-z-]*[\d/.:_spnf]+", re.IGNORECASE
 )
+# A port by which a switch is managed, and nothing else passes. Linux' eth0 is one, beside swp1.
+_MANAGEMENT = re.compile(r"(?:mgmt|management|oob|fxp|me|em|ma)[-_ ]?[\d/]*", re.IGNORECASE)
+_LINUX_MANAGEMENT = "eth0"
+_SPEED = re.compile(r"(\d+)(G(?:ig)?)?base", re.IGNORECASE)  # 1000BaseTFD, 10GigBaseX, 100GbaseCR4
+SLOWEST_GBIT_S = 1.0  # ports that are no faster belong to management if there are faster ones
 
 
 @dataclass(frozen=True)
@@ -32,17 +40,19 @@ class _Neighbour:
     port: str
     is_switch: bool
     addresses: tuple[str, ...] = ()
+    chassis: str = ""
+    port_id: str = ""
+    gbit_s: float | None = None
 
 
 def parse(text: str, where: str) -> Survey:
     draft = Draft()
-    neighbours = _name_ports(
-        [
-            neighbour
-            for host, document in _documents(text, where, draft)
-            for neighbour in _neighbours(host, document, draft)
-        ]
-    )
+    listed = [
+        neighbour
+        for host, document in _documents(text, where, draft)
+        for neighbour in _neighbours(host, document, draft)
+    ]
+    neighbours = _name_ports(_leave_out_management(_name_machines(_part_ports(listed)), draft))
     switches = {neighbour.name for neighbour in neighbours if neighbour.is_switch}
     _report_one_sided(neighbours, switches, draft)
     cabled: set[tuple[str, str]] = set()
@@ -55,7 +65,8 @@ def parse(text: str, where: str) -> Survey:
             draft.find("no-switch", f"{sentence}, which is no switch")
         elif neighbour.of in switches:
             if (neighbour.of, neighbour.device) not in cabled:
-                draft.cable(neighbour.of, neighbour.name, ports=(neighbour.device, neighbour.port))
+                ports = neighbour.device, neighbour.port
+                draft.cable(neighbour.of, neighbour.name, ports=ports, gbit_s=neighbour.gbit_s)
             cabled |= {(neighbour.of, neighbour.device), (neighbour.name, neighbour.port)}
         elif seen.setdefault((neighbour.of, neighbour.device), neighbour.name) != neighbour.name:
             first = seen[neighbour.of, neighbour.device]
@@ -67,11 +78,92 @@ def parse(text: str, where: str) -> Survey:
                 device=neighbour.device,
                 switch=neighbour.name,
                 port=neighbour.port,
+                gbit_s=neighbour.gbit_s,
             )
     for neighbour in neighbours:
         if draft.has_switch(neighbour.name):
             draft.switch(neighbour.name, addresses=neighbour.addresses)
     return draft.survey()
+
+
+def _part_ports(neighbours: Sequence[_Neighbour]) -> list[_Neighbour]:
+    """Name a port by its id if several ports of its machine have the same description."""
+    ids: dict[tuple[str, str], set[str]] = {}
+    for neighbour in neighbours:
+        ids.setdefault((neighbour.name, neighbour.port), set()).add(neighbour.port_id)
+    return [
+        replace(neighbour, port=neighbour.port_id)
+        if len(ids[neighbour.name, neighbour.port]) > 1
+        else neighbour
+        for neighbour in neighbours
+    ]
+
+
+def _name_machines(neighbours: Sequence[_Neighbour]) -> list[_Neighbour]:
+    """Call each machine by one name: a switch as its neighbours do, another as it does itself.
+
+    Names that differ by a domain or by case are one, unless two machines are called so. A machine
+    without a system name has the name by which others know its chassis.
+    """
+    of_chassis: dict[str, set[str]] = {}
+    for neighbour in neighbours:
+        if neighbour.name != neighbour.chassis:
+            of_chassis.setdefault(neighbour.chassis, set()).add(neighbour.name)
+    named = [
+        replace(neighbour, name=min(of_chassis[neighbour.name]))
+        if neighbour.name == neighbour.chassis and len(of_chassis.get(neighbour.name, ())) == 1
+        else neighbour
+        for neighbour in neighbours
+    ]
+    own: dict[str, set[str]] = {}
+    seen: dict[str, set[str]] = {}
+    for neighbour in named:
+        own.setdefault(plain_name(neighbour.of), set()).add(neighbour.of)
+        seen.setdefault(plain_name(neighbour.name), set()).add(neighbour.name)
+    switches = {plain_name(neighbour.name) for neighbour in named if neighbour.is_switch}
+    spelling = {
+        plain: (seen if plain in switches else own)[plain]
+        for plain in own.keys() & seen.keys()
+        if len({name.casefold() for name in own[plain]}) == 1
+        and len({name.casefold() for name in seen[plain]}) == 1
+    }
+
+    def call(name: str) -> str:
+        return min(spelling.get(plain_name(name), {name}))
+
+    return [replace(n, of=call(n.of), name=call(n.name)) for n in named]
+
+
+def _leave_out_management(neighbours: Sequence[_Neighbour], draft: Draft) -> list[_Neighbour]:
+    """Leave out the ports by which switches are managed, and switches that only such ports reach or
+    all of whose known ports are slow beside faster ones."""
+    switches = {neighbour.name for neighbour in neighbours if neighbour.is_switch}
+    devices: dict[str, set[str]] = {}
+    speeds: dict[str, set[float]] = {}
+    for neighbour in neighbours:
+        devices.setdefault(neighbour.of, set()).add(neighbour.device)
+        if neighbour.is_switch and neighbour.gbit_s is not None:
+            speeds.setdefault(neighbour.name, set()).add(neighbour.gbit_s)
+    is_mixed = any(name not in speeds or max(speeds[name]) > SLOWEST_GBIT_S for name in switches)
+    slow = {name for name, of in speeds.items() if max(of) <= SLOWEST_GBIT_S} if is_mixed else set()
+
+    def is_managed(neighbour: _Neighbour) -> bool:
+        if neighbour.of not in switches:
+            return False
+        beside = [name for name in devices[neighbour.of] if not name.startswith("eth")]
+        is_first = neighbour.device == _LINUX_MANAGEMENT and bool(beside)
+        return is_first or bool(_MANAGEMENT.fullmatch(neighbour.device))
+
+    reached = {neighbour.name for neighbour in neighbours if is_managed(neighbour)}
+    reached -= {n.name for n in neighbours if n.of in switches and not is_managed(n)}
+    left_out = [n for n in neighbours if is_managed(n) or (slow | reached) & {n.of, n.name}]
+    through = {n.name for n in left_out if n.is_switch}
+    if left_out:
+        ports = "1 port" if len(left_out) == 1 else f"{len(left_out)} ports"
+        at = f", at {', '.join(sorted(through, key=natural_key))}" if through else ""
+        draft.find("management", f"{ports} for management{at}: left out")
+    kept = set(neighbours).difference(left_out)
+    return [neighbour for neighbour in neighbours if neighbour in kept]
 
 
 def _name_ports(neighbours: Sequence[_Neighbour]) -> list[_Neighbour]:
@@ -188,7 +280,23 @@ def _neighbour(host: str, device: str, seen: Any) -> _Neighbour:
     forwards = bool(enabled & {"Bridge", "Router"}) and "Station" not in enabled
     at = about.get("mgmt-ip", [])
     addresses = tuple(map(str, at if isinstance(at, list) else [at]))
-    return _Neighbour(host, device, str(name), port, forwards or not listed, addresses)
+    return _Neighbour(
+        of=host,
+        device=device,
+        name=str(name),
+        port=port,
+        is_switch=forwards or not listed,
+        addresses=addresses,
+        chassis=str(about.get("id", {}).get("value", "")),
+        port_id=str(seen.get("port", {}).get("id", {}).get("value", "")),
+        gbit_s=_speed(seen.get("port", {})),
+    )
+
+
+def _speed(port: Any) -> float | None:
+    """Return the speed that a port negotiated, in Gbit/s; None if it is not known."""
+    match = _SPEED.search(str(port.get("auto-negotiation", {}).get("current", "")))
+    return float(match[1]) / (1 if match[2] else 1000) if match else None
 
 
 def _port_name(port: Any) -> str:
