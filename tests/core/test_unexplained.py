@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -188,11 +189,23 @@ def test_a_dead_port_between_two_switches_is_among_the_parts_named_and_blames_no
         return device.startswith("mlx5_2-") and leaf[a] != leaf[b] and by_hash
 
     view = scanned(fabric, groups="covering", silent=is_silent)
-    assert view.assessment.judgement is Judgement.UNKNOWN
+    assert view.assessment.judgement is Judgement.DEFECTIVE
     assert not view.assessment.named(Judgement.DEFECTIVE)
     (part,) = view.assessment.parts
-    assert (part.judgement, part.code) == (Judgement.UNKNOWN, "NOT-MEASURED")
+    assert part.judgement is Judgement.DEFECTIVE
     assert {part.name for part in part.parts} & set(leaf.values())
+    assert "nothing measured" in part.evidence[-1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_programs_that_bring_no_result_at_random_make_no_part_defective(seed):
+    fabric = FatTree(nodes=16, nodes_per_leaf=4, spines=2).fabric()
+
+    def is_silent(step, device):
+        return crc32(f"{seed} {step.id}".encode()) % 20 == 0
+
+    view = scanned(fabric, groups="pairs", silent=is_silent)
+    assert view.assessment.judgement is not Judgement.DEFECTIVE
 
 
 def test_an_hca_that_is_up_on_one_node_only_is_named_once_by_its_nic():

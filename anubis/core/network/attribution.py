@@ -51,6 +51,7 @@ NO_CONTRAST = "NO-CONTRAST"
 SURE = 0.9  # the least confidence in a cause that is called defective
 MOST_OR = 2  # alternative switches of a path that are named
 EXCUSED = 0.25  # share of the bad flows of a cause that rivals leave unexplained
+FEWEST_CUT = 3  # pairs without an answer that show a part through which nothing passes
 SHOWN = 4  # flows that are shown as evidence of a cause
 MOST_RANKED = 8  # parts of a class
 CAUSES = {  # what is wrong with a node, by the code of the part that is blamed
@@ -275,7 +276,8 @@ def _judge(
     """The judgement on a cause, and its code. Several parts that cannot be told apart are still a
     defect, unless nodes are among them: then a good node would be blamed together with the bad one.
     """
-    if all(observation.flow in traffic.unmeasured for observation in cause.bad):
+    unmeasured = [seen.flow in traffic.unmeasured for seen in cause.bad]
+    if all(unmeasured) and not _is_cut(cause, traffic):
         return Judgement.UNKNOWN, "NOT-MEASURED"
     if not _has_contrast(fabric, cause, traffic):
         return Judgement.UNKNOWN, NO_CONTRAST
@@ -285,6 +287,20 @@ def _judge(
     if doubt:
         return Judgement.UNKNOWN, doubt.code
     return Judgement.DEFECTIVE, f"NETWORK.{cause.parts[0].kind.upper()}"
+
+
+def _is_cut(cause: Cause, traffic: Traffic) -> bool:
+    """True if pairs without an answer show that nothing passes a part between switches: each of
+    their NICs measured well with others, so that no program failed."""
+    ends = {frozenset((seen.flow.source, seen.flow.target)) for seen in cause.bad}
+    good = {
+        end
+        for seen in traffic.observations
+        if _is_good(seen) and not seen.flow.gone
+        for end in (seen.flow.source, seen.flow.target)
+    }
+    is_between = not any(part.kind in ("node", "nic") for part in cause.parts)
+    return is_between and len(ends) >= FEWEST_CUT and good.issuperset(chain.from_iterable(ends))
 
 
 def _has_contrast(fabric: Fabric, cause: Cause, traffic: Traffic) -> bool:
