@@ -73,7 +73,9 @@ def following_steps(
     if confirm:
         again += _measurements_again(plan, phase, turn, assessment)
         again += _pairs_again(plan, phase, turn, assessment)
-    between = tuple(_confirming_steps(plan, phase, turn, assessment, turns))
+    meet_by_chance = not plan.non_blocking and plan.fabric and shares_between_pods(plan.fabric)
+    rounds = turn - bool(meet_by_chance)
+    between = tuple(_confirming_steps(plan, phase, turn, assessment, turns, rounds))
     steps = (*tries, *again, *(between or _slow_group_steps(plan, phase, turn, assessment)))
     # what failed once and fell short as well is asked for by several
     return tuple({step.id: step for step in steps}.values())
@@ -175,23 +177,18 @@ def _confirming_steps(
     turn: int,
     assessment: Assessment,
     turns: PairTurns,
-    met_last: int | None = None,
+    rounds: int,
+    limit: int = CONFIRMING_TURNS,
 ) -> Iterator[Step]:
     """Yield one more round of pairs, in which suspects meet nodes known to be good, and bad pairs
     measure again, undisturbed: a few at each leaf, and all that no part explains. If some remain in
-    doubt, further rounds follow. Pairs across pods run one after another, so those that are bad
-    again decide first which others are needed. So do pairs across parts, which `met_last` in a turn
-    of their own count, but for the first repeat."""
-    meet_by_chance = not plan.non_blocking and plan.fabric and shares_between_pods(plan.fabric)
-    number, choosing = turn, int(bool(meet_by_chance))
-    limit = choosing + CONFIRMING_TURNS
-    if met_last is not None:
-        number, choosing, limit = met_last, SHARING_TURNS - 1, CONFIRMING_TURNS
-    if plan.fabric and number < limit:
+    doubt, further rounds follow, up to a limit. If pairs may have met by chance, as across pods,
+    those that are bad again decide first which others are needed: that round is -1."""
+    if plan.fabric and rounds < limit:
         assessment = keep_crossing(plan, assessment)
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.batch_verdicts, turns)
         model = add_hints(seen.model, plan.fabric, plan.counters)
-        chosen = confirmation(plan.fabric, seen.observations, model, again=number > choosing)
+        chosen = confirmation(plan.fabric, seen.observations, model, again=rounds > 0)
         rails = rails_of(plan.fabric, assessment.alone, assessment.batch_verdicts)
         unexplained = (
             pair_test
@@ -207,7 +204,7 @@ def _confirming_steps(
         repeated = [*Repetition(plan.fabric, seen).pairs_to_repeat(proven), *unexplained]
         # two that shared a cable fell short alike, so that they are neighbours: keep them apart
         pairs = dict.fromkeys((*repeated[::2], *repeated[1::2]))
-        if number >= choosing or not pairs:
+        if rounds >= 0 or not pairs:
             pairs |= dict.fromkeys(pair_test_at(plan.fabric, rail_nics) for rail_nics in chosen)
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups not in (*IN_GROUPS, PARTS):
@@ -285,8 +282,10 @@ def _steps_across(
     if not plan.fabric or not across:
         return
     if not turns.keys().isdisjoint(across):
-        last = max(numbers[-1] for numbers in turns.values())
-        yield from _confirming_steps(plan, phase, turn, assessment, turns, met_last=last)
+        repeats = SHARING_TURNS - 1  # of pairs that may share cables
+        rounds = max(numbers[-1] for numbers in turns.values()) - repeats
+        limit = CONFIRMING_TURNS - repeats
+        yield from _confirming_steps(plan, phase, turn, assessment, turns, rounds, limit)
         return
     pair_tests = across | dict.fromkeys(pair_tests_inside(parts, across))
     for position, entry in enumerate(plan.phases[phase].entries):

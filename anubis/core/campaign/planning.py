@@ -61,13 +61,9 @@ from anubis.core.records import (
 
 # Name, on single nodes?, levels in their order. A node found defective in one phase takes no
 # part in the next; within a phase it runs all, which shows which benchmarks find the same defects.
-PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = (
-    ("single-node", True, ("micro", "end-to-end")),
-    ("multi-node", False, ("micro", "end-to-end")),
-)
-EARLY_PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = tuple(
-    (f"{name} {level}", single, (level,)) for name, single, levels in PHASES for level in levels
-)
+PhaseKind = tuple[str, bool, tuple[Level, ...]]
+ON_SINGLE_NODES: PhaseKind = ("single-node", True, ("micro", "end-to-end"))
+ON_SEVERAL_NODES: PhaseKind = ("multi-node", False, ("micro", "end-to-end"))
 TIMES_TYPICAL = 6  # default limit: this many times the typical duration, but at least
 AT_ONCE = "at_once"  # the parameter that measures all rails of a pair at the same time
 IN_TURN = "in_turn"  # the value of `gpus` that measures the GPUs of a node one after the other
@@ -113,10 +109,12 @@ def plan(
     if not able:
         raise UsageError(f'suite "{suite.name}" has nothing that {len(nodes)} node(s) can run')
     phases = []
-    early = EARLY_PHASES
-    if any(entry.groups == PARTS for entry in suite.benchmarks):
-        early = EARLY_PHASES[:-2] + PHASES[-1:]  # a search needs all of its programs
-    for name, single, levels in early if stop_early else PHASES:
+    kinds = [ON_SINGLE_NODES, ON_SEVERAL_NODES]
+    if stop_early:
+        is_search = any(entry.groups == PARTS for entry in suite.benchmarks)
+        several = [ON_SEVERAL_NODES] if is_search else _split_levels(ON_SEVERAL_NODES)
+        kinds = [*_split_levels(ON_SINGLE_NODES), *several]  # a search needs all of its programs
+    for name, single, levels in kinds:
         entries = tuple(
             _resolve(entry, spec, suite, nodes)
             for level in levels
@@ -146,6 +144,12 @@ def plan(
         ),
         fabric=fabric,
     )
+
+
+def _split_levels(kind: PhaseKind) -> list[PhaseKind]:
+    """Return the phases of a kind if each level is a phase of its own."""
+    name, single, levels = kind
+    return [(f"{name} {level}", single, (level,)) for level in levels]
 
 
 def _crossing_phase(
