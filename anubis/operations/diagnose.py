@@ -212,6 +212,7 @@ def rules() -> tuple[InferenceRule, ...]:
         node_facts,
         root_cause,
         slow,
+        slow_paths,
         stacks,
         transfers,
     )
@@ -226,7 +227,7 @@ def rules() -> tuple[InferenceRule, ...]:
         *host_connections.RULES,
         *slow.RULES,
         *transfers.RULES,
-        *host_connections.SLOW_PATH_RULES,
+        *slow_paths.RULES,
         *adapters.RULES,
         *root_cause.RULES,
         *node_facts.SETTINGS_RULES,

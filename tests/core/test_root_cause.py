@@ -19,6 +19,7 @@ from anubis.core.diagnose.evidence import (
     JobEvidence,
     LogEvent,
     RankMap,
+    Transfer,
     WorkingPair,
 )
 from anubis.core.diagnose.facts import FactKind, JobFact, Reasoning, Whom, reason
@@ -117,6 +118,75 @@ def test_a_part_that_a_scan_called_defective_is_likelier():
     )
     odds = [chances[uplinks] / chances[Part("node", HOSTS[0])] for chances in (plain, hinted)]
     assert odds[1] > 5 * odds[0]
+
+
+def test_pairs_that_were_slow_before_a_crash_raise_the_odds_of_a_part_that_they_share():
+    """Host 0 fails alone, or its leaf does: its neighbours were slow across the same leaf."""
+    reports = [says(*ends) for b in range(4, 9) for ends in ((0, b), (b, 0))]
+    leaf, host = Part("switch", LEAF_OF[HOSTS[0]]), Part("node", HOSTS[0])
+    beside = [frozenset((HOSTS[a], HOSTS[b])) for a in range(1, 4) for b in range(4, 9)]
+    usual, plain, slow = (
+        {one.part: one.chance for one in rank_parts(scene(*reports, paces=paces))}
+        for paces in (dict.fromkeys(beside, 1.1), {}, dict.fromkeys(beside, 3.0))
+    )
+    odds = [chances[leaf] / chances[host] for chances in (usual, plain, slow)]
+    assert odds[0] < odds[1] < odds[2] / 3
+
+
+def test_slow_pairs_of_the_job_are_part_of_the_scene():
+    """Two hosts report a third, and both pairs took three times as long before."""
+    errors = [
+        JobFact(kind=FactKind.DISTRIBUTED_ERROR, whom=Whom(rank=a), peer=Whom(rank=0), evidence="")
+        for a in (4, 5)
+    ]
+    given_first = type(RULES[0])(
+        name="errors",
+        needs=frozenset(),
+        gives=frozenset({FactKind.DISTRIBUTED_ERROR}),
+        infer=lambda hearing: errors,
+    )
+
+    def chance_of_leaf(took_s: float) -> float:
+        moved = [
+            Transfer(ranks=frozenset(pair), what="message", took_s=seconds, at=float(at))
+            for pairs, seconds in (
+                ([(1, 8), (2, 9), (3, 12)], took_s),
+                ([(4, 8), (5, 9), (6, 13), (7, 12)], 0.1),
+            )
+            for pair in pairs
+            for at in range(5)
+        ]
+        evidence = JobEvidence(
+            collectors=frozenset(Collector),
+            ranks=RankMap(nodes=dict(enumerate(HOSTS))),
+            fabric=FABRIC,
+            transfers=tuple(moved),
+        )
+        facts = reason(evidence, [given_first, RULES[0]]).facts
+        return sum(fact.confidence for fact in facts if LEAF_OF[HOSTS[0]] in fact.whom.part)
+
+    assert chance_of_leaf(0.3) > 2 * chance_of_leaf(0.1)
+
+
+def test_parts_that_fit_best_are_tested_first_also_if_the_reports_fit_none_well():
+    fabric = FatTree(nodes=16, nodes_per_leaf=4, spines=4).fabric()
+    pairs = [(a, b) for a in range(16) for b in range(a // 4 * 4) if (7 * a + b) % 5 == 0]
+    reports = tuple(says(*ends) for a, b in pairs for ends in ((a, b), (b, a)))
+    causes = root_causes(CrashScene(hosts=HOSTS, reports=reports, fabric=fabric))
+    assert len(causes) == FIRST
+    assert not any(cause.is_sure for cause in causes)
+    assert "chance below 0.5%; 50% if one part or two explain the errors" in causes[0].sentence
+
+
+def test_a_report_without_a_device_may_be_about_any_rail():
+    """A pair uses all of its rails, so one leaf of one rail is enough to break all pairs of it."""
+    fabric = FatTree(nodes=16, nodes_per_leaf=4, spines=2, rails=4).fabric()
+    pairs = [(a, b) for a in range(4) for b in range(16) if a < b]
+    reports = tuple(says(*ends, at=None) for a, b in pairs for ends in ((a, b), (b, a)))
+    (cause, *_) = root_causes(CrashScene(hosts=fabric.nodes, reports=reports, fabric=fabric))
+    leaves = {Part("switch", fabric.nic(fabric.nodes[0], rail).switch) for rail in fabric.rails}
+    assert set(cause.parts) == leaves
+    assert cause.confidence > 0.9
 
 
 def test_victims_that_report_ended_peers_do_not_hide_the_host_that_they_waited_for():

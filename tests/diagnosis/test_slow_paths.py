@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from anubis.core.diagnose import host_connections, transfers
+from anubis.core.diagnose import host_connections, slow_paths, transfers
 from anubis.core.diagnose.analyst import JobTrouble, analyse
 from anubis.core.diagnose.evidence import Collector, Connection, JobEvidence, RankMap, Transfer
 from anubis.core.diagnose.facts import FactKind, reason
@@ -15,7 +15,7 @@ FABRIC = FatTree(nodes=6, nodes_per_leaf=2, spines=1).fabric()
 NODES = tuple(FABRIC.nodes)
 RING = [(rank, (rank + 1) % 6) for rank in range(6)]
 ALL = [(a, b) for b in range(6) for a in range(b)]
-RULES = (*host_connections.RULES, *transfers.RULES, *host_connections.SLOW_PATH_RULES)
+RULES = (*host_connections.RULES, *transfers.RULES, *slow_paths.RULES)
 
 
 def evidence(**records) -> JobEvidence:

@@ -128,6 +128,8 @@ class CrashScene:
     # host that reported any error → time of its first one, if known
     unread: frozenset[str] = frozenset()  # hosts whose logs are not available: they are not silent
     working: tuple[WorkingPair, ...] = ()
+    paces: Mapping[frozenset[str], float] = field(default_factory=dict)
+    # pair of hosts → how many times as long as usual its data took before the crash
     fabric: Fabric | None = None
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # without a fabric: "leaf", "rack" or the like → host → its name

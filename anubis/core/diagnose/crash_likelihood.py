@@ -6,16 +6,20 @@ connections to it are sound: at once if these are sockets, after the same patien
 A host that is dead reports nothing.
 
 Who talks to whom is unknown, but for the pairs that are named or known to work, and so is the path
-of each connection: a part is crossed with the chance that the fabric gives. For every part the
+of each connection: a part is crossed with the chance that the fabric gives. A pair whose rail is
+unknown takes a set of paths, one on each rail, and any of them may break. For every part the
 likelihood of all reports is computed as if that part had failed, for many patiences and both kinds
 of connections, and averaged over these. Then the best parts are tried together with every other
 one, because two may have failed.
+
+A part may have been bad for a while before it failed. Then pairs that cross it exchanged their data
+slowly, and that was on the path that broke.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +31,9 @@ from anubis.core.fabric import Fabric, Part, RailNic, rail_of
 from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.posterior import PRIOR
 
+SLOW = 1.5  # times as long as usual, from which on a pair is slow (Aegis' beta)
+SLOWED_BEFORE = 0.3  # chance that a part at fault slowed its pairs before it failed,
+SLOW_ACROSS, SLOW_ELSEWHERE = 0.9, 0.03  # of each of these to be slow, and of any other pair
 LARGE_BYTES = 64 << 10  # a switch was seen to drop what is larger than 1 KB and to pass probes
 
 PATIENCES_S = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0)  # until a broken connection is reported
@@ -54,6 +61,7 @@ ANOTHER = 0.08  # chance that one more part is at fault
 NO_PART = 0.2  # chance that no part of the fabric is at fault: a program ended
 WIDESPREAD = 0.02  # chance that what broke is no one part: each connection may be broken
 UNKNOWN = 0.5  # the same without a fabric: cables and switches are not known
+USES = 0.9  # chance that a pair uses a rail if it is unknown which
 CERTAIN = 0.99  # a part that a connection surely crosses
 FIRST_ONES, SECOND_ONES = 12, 200  # parts that are tried together, the likeliest of each alone
 COURSES = 3  # of events, the likeliest, by which several parts are tried
@@ -90,7 +98,8 @@ class Suspects:
 @dataclass(frozen=True)
 class RankedPart:
     part: Part
-    chance: float  # that it is at fault
+    chance: float  # that it is at fault,
+    among_parts: float  # and the same if one part or two explain the reports, or a program ended
     pairs: int  # of hosts, with a report, whose connection may cross it
     is_dead: bool  # as a host that is dead, it explains the reports better
 
@@ -164,12 +173,13 @@ def _cross(scene: CrashScene, connections: Sequence[TalkingPair]) -> Suspects:
     for row, (a, b, rail) in enumerate(connections):
         rails = _rails_between(scene.fabric, a, b, rail) if scene.fabric else []
         if rails:
-            on_fabric += [(row, name, 1 / len(rails)) for name in rails]
+            uses = 1.0 if len(rails) == 1 else USES
+            on_fabric += [(row, name, uses) for name in rails]
         else:
             crossed.update(((row, part), 1.0) for part in _named_parts(scene, a, b, rail))
     if scene.fabric and on_fabric:
         for row, part, chance in _fabric_parts(scene.fabric, connections, on_fabric):
-            crossed[row, part] = min(1.0, crossed.get((row, part), 0.0) + chance)
+            crossed[row, part] = 1 - (1 - crossed.get((row, part), 0.0)) * (1 - chance)
     parts = tuple(sorted({part for _, part in crossed}))
     number = {part: column for column, part in enumerate(parts)}
     return Suspects(
@@ -181,7 +191,7 @@ def _cross(scene: CrashScene, connections: Sequence[TalkingPair]) -> Suspects:
 
 
 def _rails_between(fabric: Fabric, a: str, b: str, rail: str) -> list[str]:
-    """The rails that a connection may use: its own, or all that both hosts have."""
+    """The rails of a connection: its own, or all that both hosts have."""
     rails = [rail] if rail else fabric.rails
     return [name for name in rails if fabric.nic(a, name) and fabric.nic(b, name)]
 
@@ -271,7 +281,8 @@ def _exponential(x: Floats, mean: float, scatter: float) -> Floats:
     return np.asarray(np.exp(ratio**2 / 2 - x / mean + log_ndtr(x / scatter - ratio)) / mean)
 
 
-OF_NONE, ALONE = -2, -1  # in place of the number of a part: of no part, or of each part alone
+# in place of the number of a part: of faults everywhere, of no part, or of each part alone
+ANYWHERE, OF_NONE, ALONE = -3, -2, -1
 Weights = tuple[Floats, int]  # logarithms, of each part beside the one of that number, or ALONE
 
 
@@ -296,6 +307,9 @@ class _Crash:
         self.passes_alive, self.passes_dead = _log_cleared_by_small(scene, suspects)
         self.below = _hosts_below(scene, parts)
         self.surely = _ends_surely_crossing(suspects, seen)
+        of_rows, elsewhere = _weigh_paces(scene, seen.connections)
+        self.slow_row = of_rows[suspects.row]
+        self.slow_elsewhere = _log_likelier(scene, suspects, elsewhere)
 
     def rank(self) -> list[RankedPart]:
         from scipy.special import logsumexp
@@ -312,10 +326,12 @@ class _Crash:
         is_dead = dead.max(axis=0) > alive.max(axis=0)
         anywhere = WIDESPREAD if self.scene.fabric else UNKNOWN
         spread = TEMPER * np.array([scores.widespread for scores in by_course])
-        nowhere = np.array(
-            [math.log(NO_PART) + logsumexp(none), math.log(anywhere) + logsumexp(spread)]
+        nowhere, everywhere = (
+            np.array([math.log(prior) + level + logsumexp(scores)])
+            for prior, scores in ((NO_PART, none), (anywhere, spread))
         )
-        weights: list[Weights] = [(level + nowhere, OF_NONE), (single, ALONE)]
+        weights: list[Weights] = [(nowhere, OF_NONE), (single, ALONE)]
+        weights.append((everywhere, ANYWHERE if self.scene.fabric else OF_NONE))
         likeliest = np.argsort(-logsumexp(self.prior + np.logaddexp(alive, dead), axis=1))
         for number in likeliest[:COURSES].tolist():
             weights += self._together(by_course[number], single, is_dead, level)
@@ -323,29 +339,33 @@ class _Crash:
 
     def _chances(self, weights: Sequence[Weights], is_dead: Flags) -> list[RankedPart]:
         """Weights of all parts, alone or beside another one. Those of an empty set of parts, or of
-        too many, only make the others less sure."""
+        too many, only make the others less sure. Faults everywhere fit any reports, so they do not
+        count when parts are compared: if the reports fit no part well, one still fits best."""
         from scipy.special import logsumexp
 
+        of_parts = logsumexp(np.concatenate([of for of, beside in weights if beside != ANYWHERE]))
         total = logsumexp(np.concatenate([weight for weight, _ in weights]))
-        chance = np.zeros(len(self.suspects.parts))
+        among = np.zeros(len(self.suspects.parts))
         for weight, beside in weights:
-            if beside == OF_NONE:
+            if beside in (ANYWHERE, OF_NONE):
                 continue
-            share = np.exp(weight - total)
-            chance += share
+            share = np.exp(weight - of_parts)
+            among += share
             if beside != ALONE:
-                chance[beside] += share.sum()
-        pairs: list[set[tuple[str, str]]] = [set() for _ in chance]
+                among[beside] += share.sum()
+        chance = among * math.exp(of_parts - total)
+        pairs: list[set[tuple[str, str]]] = [set() for _ in among]
         for row, column in zip(self.suspects.row, self.suspects.column, strict=True):
             pairs[column].add(self.seen.connections[row][:2])
         return [
             RankedPart(
                 part=self.suspects.parts[number],
                 chance=min(float(chance[number]), 1.0),
+                among_parts=min(float(among[number]), 1.0),
                 pairs=len(pairs[number]),
                 is_dead=bool(is_dead[number]),
             )
-            for number in np.argsort(-np.round(chance, 9), kind="stable").tolist()
+            for number in np.argsort(-np.round(among, 9), kind="stable").tolist()
         ]
 
     def _alone(self, course: _Course | None) -> _Scores:
@@ -358,6 +378,8 @@ class _Crash:
         ratio_dead = np.where(self.at_node, np.clip(far + own, -WIDEST, WIDEST), ratio)
         none = float(log_sound.sum())
         alive = none + self.suspects.sums(np.log1p(crossed * np.expm1(ratio)))
+        alive, was_slow = self._slowed_before(alive, none, ratio)
+        ratio = np.where(was_slow[self.suspects.column], ratio + self.slow_row, ratio)
         alive += self._tardy_hosts(course)
         dead = none + self.suspects.sums(np.log1p(crossed * np.expm1(ratio_dead)))
         dead += np.where(self.spoke, math.log(LAST_WORDS), 0.0) + math.log(DEAD)
@@ -369,6 +391,16 @@ class _Crash:
             ratio=ratio,
             ratio_dead=ratio_dead,
         )
+
+    def _slowed_before(self, alive: Floats, none: float, ratio: Floats) -> tuple[Floats, Flags]:
+        """Log of the likelihood with the paces of pairs before the crash, and for which parts it is
+        likelier that they were slow."""
+        if not self.scene.paces:
+            return alive, np.zeros(len(alive), dtype=bool)
+        gain = self.suspects.chance * np.expm1(ratio + self.slow_row)
+        slow = none + self.suspects.sums(np.log1p(gain)) + self.slow_elsewhere
+        slow, usual = slow + math.log(SLOWED_BEFORE), alive + math.log(1 - SLOWED_BEFORE)
+        return np.logaddexp(slow, usual), slow > usual
 
     def _span(self, course: _Course | None) -> float:
         return 1.0 if course is None else self.seen.span_s
@@ -490,15 +522,17 @@ def _log_pattern(has: Flags, may: Flags, both: float) -> Floats:
 
 def _log_cleared(scene: CrashScene, seen: _Reports, suspects: Suspects) -> Floats:
     """Log of the chance that pairs work which would cross each part."""
-    named = set(seen.connections)
-    working = [pair for pair in _working(scene, is_large=True) if pair not in named]
-    return _log_missed(scene, suspects, working)
+    working = dict.fromkeys(_working(scene, is_large=True), WORKS_BROKEN)
+    for pair in seen.connections:
+        working.pop(pair, None)
+    return _log_likelier(scene, suspects, working)
 
 
 def _log_cleared_by_small(scene: CrashScene, suspects: Suspects) -> tuple[Floats, Floats]:
     """Log of the chance that small messages pass each part at fault, alive or dead. A host that is
     dead answers none. Others pass all of them or none."""
-    dead = _log_missed(scene, suspects, _working(scene, is_large=False))
+    small = dict.fromkeys(_working(scene, is_large=False), WORKS_BROKEN)
+    dead = _log_likelier(scene, suspects, small)
     passes = np.array([PASSES_SMALL[part.kind] for part in suspects.parts])
     return np.log(passes + (1 - passes) * np.exp(dead)), dead
 
@@ -515,16 +549,42 @@ def _working(scene: CrashScene, *, is_large: bool) -> list[TalkingPair]:
     )
 
 
-def _log_missed(scene: CrashScene, suspects: Suspects, working: Sequence[TalkingPair]) -> Floats:
-    """Log of the chance that none of these connections crosses each part."""
-    crossed = _cross(scene, working)
+def _weigh_paces(
+    scene: CrashScene, connections: Sequence[TalkingPair]
+) -> tuple[Floats, dict[TalkingPair, float]]:
+    """Weigh the pace of pairs before the crash: how much likelier it is if a part that they cross
+    was slow. Logarithms for these connections, and factors for other pairs."""
+    ratios = {
+        pair: SLOW_ACROSS / SLOW_ELSEWHERE
+        if times >= SLOW
+        else (1 - SLOW_ACROSS) / (1 - SLOW_ELSEWHERE)
+        for pair, times in scene.paces.items()
+    }
+    of_rows = np.zeros(len(connections))
+    for row, (a, b, rail) in enumerate(connections):
+        pair = frozenset((a, b))
+        has_one = not rail or (scene.fabric and len(_rails_between(scene.fabric, a, b, "")) == 1)
+        if has_one and pair in ratios:
+            of_rows[row] = math.log(ratios.pop(pair))
+    elsewhere = ((*sorted(pair), ratio) for pair, ratio in ratios.items())
+    return of_rows, {TalkingPair(a, b, ""): ratio for a, b, ratio in elsewhere}
+
+
+def _log_likelier(
+    scene: CrashScene, suspects: Suspects, ratios: Mapping[TalkingPair, float]
+) -> Floats:
+    """Log of how much likelier each part at fault makes what these pairs show, by how much likelier
+    it is for a pair that crosses the part."""
+    pairs = sorted(ratios)
+    crossed = _cross(scene, pairs)
     number = {part: column for column, part in enumerate(suspects.parts)}
-    cleared = np.zeros(len(suspects.parts))
-    missed = np.log(np.maximum(1 - crossed.chance, WORKS_BROKEN))
-    for part, value in zip(crossed.parts, crossed.sums(missed), strict=True):
+    likelier = np.zeros(len(suspects.parts))
+    ratio = np.array([ratios[pair] for pair in pairs])[crossed.row]
+    sums = crossed.sums(np.log1p(crossed.chance * (ratio - 1)))
+    for part, value in zip(crossed.parts, sums, strict=True):
         if part in number:
-            cleared[number[part]] = value
-    return cleared
+            likelier[number[part]] = value
+    return likelier
 
 
 def _hosts_below(scene: CrashScene, parts: Sequence[Part]) -> list[tuple[str, ...]]:

@@ -15,6 +15,7 @@ from itertools import groupby
 from anubis.core.diagnose.crash import CrashScene, scene_of
 from anubis.core.diagnose.crash_likelihood import RankedPart, rank_parts
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
+from anubis.core.diagnose.pair_paces import pair_paces
 from anubis.core.fabric import Fabric, Part
 from anubis.core.network.localization import describe
 
@@ -22,14 +23,15 @@ SILENCE = "silent"
 EXPLAINS = "common-part"
 FEW = 2  # hosts: both go to validation, and no cause is searched for
 SURE = 0.9  # the least chance of a cause that is named
-LEAST = 0.005  # chance of a part that is worth a test
+LEAST = 0.005  # chance of a part that is worth a test, if one part or two explain the reports
 FIRST = 3  # parts, or classes of parts, that are tested first
-ALIKE = 1e-6  # chances that differ by less are equal
+ALIKE = 1e-6  # such chances that differ by less are equal
 FEWEST = 2  # pairs that a cause explains
 MOST_SILENT = 0.05  # of a job's hosts; more silent ones have a common cause
 MOST_HOSTS = 4  # named together
 MOST_NAMED = 4  # parts that a sentence lists
 FIRST_CLOCKS = 3  # hosts whose clocks may be off by more than crashes take
+MOST_DOUBTED = 0.5  # share of such a chance that is left
 LIKELY = 0.5  # the least chance of a named cause without the times of one of them
 
 
@@ -91,8 +93,8 @@ def _silence(scene: CrashScene, host: str) -> str:
 
 def _classes(ranked_parts: list[RankedPart]) -> Iterator[list[RankedPart]]:
     """Parts with equal chances that the same reports are about."""
-    worth = [part for part in ranked_parts if part.chance >= LEAST]
-    for _, alike in groupby(worth, key=lambda ranked: (round(ranked.chance / ALIKE), ranked.pairs)):
+    worth = [part for part in ranked_parts if part.among_parts >= LEAST]
+    for _, alike in groupby(worth, key=lambda of: (round(of.among_parts / ALIKE), of.pairs)):
         yield list(alike)
 
 
@@ -112,10 +114,19 @@ def _cause(scene: CrashScene, alike: list[RankedPart]) -> RootCause:
         whom=whom,
         parts=parts,
         confidence=chance,
-        sentence=f"{place}: {evidence} (chance {chance:.0%})",
+        sentence=f"{place}: {evidence} ({_chance_words(chance, alike)})",
         code=SILENCE if is_silent else EXPLAINS,
         is_sure=chance >= SURE and first.pairs >= FEWEST and hosts <= MOST_HOSTS,
     )
+
+
+def _chance_words(chance: float, alike: list[RankedPart]) -> str:
+    """The chance of parts. If reports fit no part well, also how these compare with other parts."""
+    among_parts = min(1.0, sum(ranked.among_parts for ranked in alike))
+    if chance >= MOST_DOUBTED * among_parts:
+        return f"chance {chance:.0%}"
+    small = f"{chance:.0%}" if chance >= LEAST else f"below {LEAST:.1%}"
+    return f"chance {small}; {among_parts:.0%} if one part or two explain the errors"
 
 
 def _doubt_clocks(scene: CrashScene, cause: RootCause) -> RootCause:
@@ -160,7 +171,8 @@ def part_subject(fabric: Fabric | None, part: Part) -> Whom:
 def _infer(hearing: Hearing) -> Iterator[JobFact]:
     errors = hearing.facts_of(FactKind.DISTRIBUTED_ERROR)
     began = min((fact.at for fact in errors if fact.at is not None), default=None)
-    for cause in root_causes(scene_of(hearing.evidence, errors)):
+    scene = replace(scene_of(hearing.evidence, errors), paces=pair_paces(hearing.evidence))
+    for cause in root_causes(scene):
         for whom in cause.whom:
             yield JobFact(
                 kind=_fact_kind(cause),
