@@ -378,6 +378,7 @@ class Plan:
     wiring: tuple[PartVerdict, ...] = ()  # verdicts on cabling, from the topology alone
     partners: tuple[str, ...] = ()  # proven nodes, as partners of tested ones
     non_blocking: bool = False  # planned pairs do not wait for each other's cables
+    suspected: tuple[Part, ...] = ()  # parts that came and went in earlier campaigns
 
     def spec(self, workload: Workload) -> BenchmarkSpec:
         return self._specs[workload.benchmark, workload.version]

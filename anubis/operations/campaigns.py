@@ -50,7 +50,7 @@ from anubis.operations.clusters import enter, identify, time_in
 from anubis.operations.executors import executor_of
 from anubis.operations.history import resume_hint, view_in
 from anubis.operations.keeper_news import objections_in
-from anubis.operations.links import find_returning_faults
+from anubis.operations.links import find_returning_faults, suspect_returning_parts
 from anubis.operations.names import new_name
 from anubis.operations.owners import (
     OthersWork,
@@ -230,6 +230,10 @@ def carried_out(
         ) as executor:
             nodes = free_nodes(brief, executor.nodes(), premises.work, caller)
             campaign = _new_campaign(brief, premises, nodes, executor.now(), caller)
+            if campaign.kind.names_parts:
+                part = history.cluster(campaign.cluster)
+                plan = suspect_returning_parts(campaign.plan, history, part)
+                campaign = dataclasses.replace(campaign, plan=plan)
 
             def begin() -> None:
                 names = [node.name for node in campaign.plan.nodes]

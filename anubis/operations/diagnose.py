@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from anubis.config import configs
 from anubis.core.diagnose.analyst import JobTrouble
-from anubis.core.diagnose.crash import AROUND_S, counter_hints, join_hints
+from anubis.core.diagnose.crash import AROUND_S, counter_hints
 from anubis.core.diagnose.cures import WEIGHTS, DiagnosisPolicy, PastDiagnosis
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
 from anubis.core.diagnose.evidence import AskedNodes, JobEvidence, RankMap, join_evidence
@@ -31,6 +31,7 @@ from anubis.core.errors import (
 from anubis.core.fabric import Fabric, Part
 from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.judge.equality import NodeSettings
+from anubis.core.network.hints import join_hints
 from anubis.core.watch.findings import Look
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import drop_strangers, resolve, time_in

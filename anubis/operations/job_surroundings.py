@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from anubis.core.diagnose.crash import KNOWN_BAD, SUSPECTED, join_hints
+from anubis.core.diagnose.crash import KNOWN_BAD
 from anubis.core.diagnose.evidence import (
     Collector,
     JobEvidence,
@@ -19,6 +19,7 @@ from anubis.core.fabric import Part
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.judge.equality import NodeSettings, judge_settings
 from anubis.core.keep.life import unreachable
+from anubis.core.network.hints import SUSPECTED, join_hints
 from anubis.core.network.posterior import FaultPrior
 from anubis.core.records import Expectation, Judgement
 from anubis.operations.caller import Caller

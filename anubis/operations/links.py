@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice, starmap
 
 from anubis.core.errors import StoreError
@@ -12,6 +13,7 @@ from anubis.core.fabric import Part
 from anubis.core.history.events import PartSuspected
 from anubis.core.history.standing import bad_links
 from anubis.core.history.status import Validation
+from anubis.core.network.crossing import Parts
 from anubis.core.network.posterior import FaultPrior
 from anubis.core.network.recency import (
     Crossing,
@@ -22,7 +24,7 @@ from anubis.core.network.recency import (
     pairs_by_hops,
     returning_faults,
 )
-from anubis.core.records import Campaign, Judgement, PartVerdict
+from anubis.core.records import Campaign, Judgement, PartVerdict, Plan
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.history import MOST_CAMPAIGNS
@@ -174,6 +176,15 @@ def returning_parts(across: Sequence[tuple[Campaign, NetworkView]]) -> set[Part]
     first."""
     crossings = [_crossing(campaign, network) for campaign, network in across]
     return {part for fault in returning_faults(crossings) for part in fault.parts}
+
+
+def suspect_returning_parts(plan: Plan, history: History, part: ClusterHistory) -> Plan:
+    """Add the parts of the fabric of a plan that came and went in earlier campaigns."""
+    if plan.fabric is None:
+        return plan
+    returning = returning_parts(list(measured_across(history, part, plan.fabric.nodes)))
+    has = Parts(plan.fabric).has
+    return replace(plan, suspected=tuple(sorted(filter(has, returning))))
 
 
 def find_returning_faults(

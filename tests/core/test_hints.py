@@ -14,7 +14,7 @@ from anubis.core.fabric import Part
 from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.crossing import link_part
-from anubis.core.network.hints import MOST, SHOWN, hints, symptom_of
+from anubis.core.network.hints import MOST, SHOWN, SUSPECTED, add_hints, hints, symptom_of
 from anubis.core.network.localization import locate
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.traffic import Traffic
@@ -254,3 +254,16 @@ def test_a_link_that_went_down_is_likelier_and_a_switch_or_host_if_all_of_its_li
     of_host = factors(*((nic.switch, nic.port) for nic in nics))
     assert of_host[Part("node", rails.nodes[0])] == max(of_host.values()) > 1
     assert max(factor for part, factor in of_host.items() if part.kind == "nic") <= 1
+
+
+def test_a_part_that_came_and_went_before_is_likelier_by_its_factor():
+    """Of four uplinks that no flow can tell apart, one is suspected."""
+    network = SimulatedNetwork(
+        fabric=TREE, faults=(Fault(kind="", part=LINK, loss=0.5),), noise=0.01
+    )
+    seen = observe(TREE, fully_scanned(network, TREE))
+    model = add_hints(FaultPrior(noise=0.01), TREE, Counters(), [LINK])
+    (cause,) = locate(TREE, seen, model).causes
+    chances = dict(zip(cause.parts, cause.chances, strict=True))
+    beside = [chance for part, chance in chances.items() if part != LINK]
+    assert chances[LINK] == pytest.approx(SUSPECTED * beside[0], rel=0.01)

@@ -61,6 +61,10 @@ def test_a_part_that_comes_and_goes_in_each_scan_is_suspected(near, vanishing, f
     (suspect,) = (found for found in between.suspects if found.code == "COMES-AND-GOES")
     assert suspect.judgement is Judgement.UNKNOWN
     assert suspect.reason in said[0]
+    assert not result.view.campaign.plan.suspected
+    following = run_campaign(request, caller).view  # expects it
+    assert kind in {part.kind for part in following.campaign.plan.suspected}
+    assert not following.assessment.named(Judgement.DEFECTIVE)
 
 
 def test_a_fabric_without_faults_has_nothing_that_returns(near, vanishing):

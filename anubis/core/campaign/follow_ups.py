@@ -187,7 +187,7 @@ def _confirming_steps(
     if plan.fabric and rounds < limit:
         assessment = keep_crossing(plan, assessment)
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.batch_verdicts, turns)
-        model = add_hints(seen.model, plan.fabric, plan.counters)
+        model = add_hints(seen.model, plan.fabric, plan.counters, plan.suspected)
         chosen = confirmation(plan.fabric, seen.observations, model, again=rounds > 0)
         rails = rails_of(plan.fabric, assessment.alone, assessment.batch_verdicts)
         unexplained = (

@@ -12,7 +12,7 @@ from itertools import chain
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, LogEvent, WorkingPair
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.fabric import Fabric, Part
-from anubis.core.network.hints import hints
+from anubis.core.network.hints import hints, join_hints
 from anubis.core.records import Counters
 
 AROUND_S = 300.0  # of the crash, before and after
@@ -103,7 +103,6 @@ RULES = tuple(
 # factor on the odds of a part that a scan or its own kernel calls bad: of twenty such parts one
 # has nothing to do with the crash (assumed)
 KNOWN_BAD = 20.0
-SUSPECTED = 5.0  # the same of a part that came and went in several campaigns (assumed)
 COUNTED = 100.0  # largest factor of counters: what a crash breaks off counts errors, too
 SKEW_S = 1.0  # between clocks of hosts, and within a second of a log
 
@@ -204,15 +203,6 @@ def counter_hints(fabric: Fabric, counted: Counters) -> dict[Part, float]:
     }
     explained = chain.from_iterable(ends[end] for end in failing)
     return factors | dict.fromkeys(explained, 1.0) | failing
-
-
-def join_hints(*hints_of: Mapping[Part, float]) -> dict[Part, float]:
-    """Factors of independent hints together."""
-    joined: dict[Part, float] = {}
-    for factors in hints_of:
-        for part, factor in factors.items():
-            joined[part] = joined.get(part, 1.0) * factor
-    return joined
 
 
 def _nodes_without_link(errors: Sequence[JobFact]) -> Iterator[Part]:

@@ -28,7 +28,7 @@ import numpy as np
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.diagnose.crash import CrashScene
 from anubis.core.fabric import Fabric, Part, RailNic, rail_of
-from anubis.core.network.crossing import Flow, Parts
+from anubis.core.network.crossing import Crossings, Flow, Parts
 from anubis.core.network.posterior import PRIOR
 
 SLOW = 1.5  # times as long as usual, from which on a pair is slow (Aegis' beta)
@@ -168,25 +168,24 @@ class _Reports:
 
 
 def _cross(scene: CrashScene, connections: Sequence[TalkingPair]) -> Suspects:
-    crossed: dict[tuple[int, Part], float] = {}
-    on_fabric: list[tuple[int, str, float]] = []
+    named: list[tuple[int, Part]] = []
+    on_rails: list[tuple[int, str, float]] = []
     for row, (a, b, rail) in enumerate(connections):
         rails = _rails_between(scene.fabric, a, b, rail) if scene.fabric else []
-        if rails:
-            uses = 1.0 if len(rails) == 1 else USES
-            on_fabric += [(row, name, uses) for name in rails]
-        else:
-            crossed.update(((row, part), 1.0) for part in _named_parts(scene, a, b, rail))
-    if scene.fabric and on_fabric:
-        for row, part, chance in _fabric_parts(scene.fabric, connections, on_fabric):
-            crossed[row, part] = 1 - (1 - crossed.get((row, part), 0.0)) * (1 - chance)
-    parts = tuple(sorted({part for _, part in crossed}))
+        uses = 1.0 if len(rails) == 1 else USES
+        on_rails += [(row, name, uses) for name in rails]
+        named += [] if rails else [(row, part) for part in _named_parts(scene, a, b, rail)]
+    on_fabric, below = _fabric_parts(scene.fabric, connections, on_rails)
+    parts = tuple(sorted({*below.values(), *(part for _, part in named)}))
     number = {part: column for column, part in enumerate(parts)}
+    own = np.array([(row, number[part]) for row, part in named], dtype=np.int64).reshape(-1, 2)
+    place = np.array([number[part] for part in below.values()], dtype=np.int64)
+    column = place[np.searchsorted(list(below), on_fabric.column)] if below else on_fabric.column
     return Suspects(
         parts=parts,
-        row=np.array([row for row, _ in crossed], dtype=np.int64),
-        column=np.array([number[part] for _, part in crossed], dtype=np.int64),
-        chance=np.array(list(crossed.values()), dtype=np.float64),
+        row=np.concatenate([own[:, 0], on_fabric.row]),
+        column=np.concatenate([own[:, 1], column]),
+        chance=np.concatenate([np.ones(len(own)), on_fabric.chance]),
     )
 
 
@@ -207,16 +206,26 @@ def _named_parts(scene: CrashScene, a: str, b: str, rail: str) -> Iterator[Part]
 
 
 def _fabric_parts(
-    fabric: Fabric, connections: Sequence[TalkingPair], on_rails: Sequence[tuple[int, str, float]]
-) -> Iterator[tuple[int, Part, float]]:
+    fabric: Fabric | None,
+    connections: Sequence[TalkingPair],
+    on_rails: Sequence[tuple[int, str, float]],
+) -> tuple[Crossings, dict[int, Part]]:
+    """The crossings of connections over the rails that each uses with some chance: it crosses a
+    part if it does so on any of them. And the part of each column, in their order."""
+    if fabric is None or not on_rails:
+        return Crossings(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)), {}
     parts = Parts(fabric)
     flows = [_flow(fabric, connections[row], rail) for row, rail, _ in on_rails]
     crossings = parts.crossings(flows, parts.columns)
-    for flow, column, chance in zip(
-        crossings.row.tolist(), crossings.column.tolist(), crossings.chance.tolist(), strict=True
-    ):
-        row, _, share = on_rails[flow]
-        yield row, parts.part(column), share * min(chance, 1.0)
+    rows, uses = (np.array([of[place] for of in on_rails]) for place in (0, 2))
+    width = int(crossings.column.max(initial=0)) + 1
+    place, entry = np.unique(rows[crossings.row] * width + crossings.column, return_inverse=True)
+    with np.errstate(divide="ignore"):
+        missed = np.log1p(-uses[crossings.row] * np.minimum(crossings.chance, 1.0))
+    chance = -np.expm1(np.bincount(entry, missed, len(place)))
+    columns = place % width
+    below = {column: parts.part(column) for column in np.unique(columns).tolist()}
+    return Crossings(place // width, columns, chance), below
 
 
 def _flow(fabric: Fabric, connection: TalkingPair, rail: str) -> Flow:
@@ -305,8 +314,7 @@ class _Crash:
         works = set(_working(scene, is_large=True))
         self.works = np.array([c in works for c in seen.connections]) * math.log(WORKS_AGAIN)
         self.passes_alive, self.passes_dead = _log_cleared_by_small(scene, suspects)
-        self.below = _hosts_below(scene, parts)
-        self.surely = _ends_surely_crossing(suspects, seen)
+        self.part_behind, self.behind = self._hosts_behind()
         of_rows, elsewhere = _weigh_paces(scene, seen.connections)
         self.slow_row = of_rows[suspects.row]
         self.slow_elsewhere = _log_likelier(scene, suspects, elsewhere)
@@ -441,17 +449,26 @@ class _Crash:
     def _tardy_hosts(self, course: _Course | None) -> Floats:
         """Log of the chance of what hosts did not say that are behind a part with all that they
         have: the host itself, or those at a leaf. Ends of its connections count already."""
+        late = self._is_tardy(course, *self.behind) if len(self.part_behind) else np.empty(0)
+        return math.log(TARDY) * np.bincount(self.part_behind, late, len(self.suspects.parts))
+
+    def _hosts_behind(self) -> tuple[Ints, tuple[Flags, Floats, Flags]]:
+        """The parts that have hosts behind them, and what is known of each of these: whether it
+        spoke, when first, and whether its log is available."""
         first, unread = self.scene.first_words, self.scene.unread
-        hosts = [host for below in self.below for host in below]
-        when = np.array([first.get(host) for host in hosts], dtype=np.float64)
-        spoke = np.array([host in first for host in hosts], dtype=bool)
-        is_read = np.array([host not in unread for host in hosts], dtype=bool)
-        tardy = iter(self._is_tardy(course, spoke, when, is_read).tolist())
-        counts = [
-            sum(next(tardy) and (len(below) == 1 or host not in ends) for host in below)
-            for below, ends in zip(self.below, self.surely, strict=True)
+        ends = _ends_surely_crossing(self.suspects, self.seen)
+        behind = [
+            (column, host)
+            for column, below in enumerate(_hosts_below(self.scene, self.suspects.parts))
+            for host in below
+            if len(below) == 1 or host not in ends[column]
         ]
-        return math.log(TARDY) * np.array(counts, dtype=np.float64)
+        hosts = [host for _, host in behind]
+        return np.array([column for column, _ in behind], dtype=np.int64), (
+            np.array([host in first for host in hosts], dtype=bool),
+            np.array([first.get(host) for host in hosts], dtype=np.float64),
+            np.array([host not in unread for host in hosts], dtype=bool),
+        )
 
     def _together(
         self, scores: _Scores, single: Floats, is_dead: Flags, level: float

@@ -43,7 +43,8 @@ class Crossed:
             turns_of_pair_tests(plan, executions),
         )
         idle = {node.name for node in plan.nodes}
-        return cls(plan, fabric, traffic, part_verdicts(fabric, traffic, plan.counters, idle))
+        causes = part_verdicts(fabric, traffic, plan.counters, idle, plan.suspected)
+        return cls(plan, fabric, traffic, causes)
 
     @cached_property
     def _searched_workloads(self) -> frozenset[tuple[str, str]]:

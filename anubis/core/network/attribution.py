@@ -78,11 +78,14 @@ def part_verdicts(
     traffic: Traffic,
     counters: Counters = NOTHING_COUNTED,
     idle: Collection[str] | None = None,
+    suspected: Iterable[Part] = (),
 ) -> tuple[PartVerdict, ...]:
     """The causes of all shortfalls, the surest first, with the counters of their ports; then bad
-    flows without a cause. All nodes but the `idle` ones may have other work."""
+    flows without a cause. All nodes but the `idle` ones may have other work. Parts that are
+    `suspected` came and went in earlier campaigns."""
     inspection = Inspection(fabric=fabric, counters=counters)
-    located = locate(fabric, traffic.observations, add_hints(traffic.model, fabric, counters))
+    model = add_hints(traffic.model, fabric, counters, suspected)
+    located = locate(fabric, traffic.observations, model)
     routed = any(observation.flow.via for observation in traffic.observations)
     doubts = () if located.by_routes or not routed else (ROUTES_ASIDE,)
     repetition, congested = Repetition(fabric, traffic), congested_links(fabric, counters)

@@ -97,6 +97,12 @@ class Parts:
             return Part("switch", self.fabric.switches[number - self._switch].id)
         return Part("uplinks", self.fabric.leaves[number - self._uplinks])
 
+    def has(self, part: Part) -> bool:
+        try:
+            return self.number(part) >= 0
+        except KeyError:
+            return False
+
     def number(self, part: Part) -> int:
         """The number of a part; three times it is the part's first column."""
         match part.kind:

@@ -9,7 +9,7 @@ shows no error is less likely to be at fault.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -33,6 +33,7 @@ WIDEST = 14.0  # e to this power is a million
 LEAST_SPREAD, LEAST_CHANCE = 1.5, 1e-9  # of the counts of healthy parts
 ALL_PORTS = "ALL"
 EVENTS = frozenset({"link_downed", "link_error_recovery"})  # once is as telling as it is rare
+SUSPECTED = 5.0  # factor of a part that came and went in several campaigns (assumed)
 LEAST_PAUSED_PER_S = 1.0  # pauses, marks or drops: fewer slow nothing by a measurable share
 
 _PAUSED = re.compile(  # and what switches drop although nothing is wrong with it (RFC 2863)
@@ -41,9 +42,22 @@ _PAUSED = re.compile(  # and what switches drop although nothing is wrong with i
 _CORRECTED = re.compile(r"(?<!un)(?<!un_)(?<!not_)correct(ed|able)", re.IGNORECASE)
 
 
-def add_hints(model: FaultPrior, fabric: Fabric, counters: Counters) -> FaultPrior:
-    """The prior with the hints of the port counters."""
-    return replace(model, hints=hints(fabric, counters))
+def add_hints(
+    model: FaultPrior, fabric: Fabric, counters: Counters, suspected: Iterable[Part] = ()
+) -> FaultPrior:
+    """The prior with the hints of the port counters, and with parts that are suspected."""
+    return replace(
+        model, hints=join_hints(hints(fabric, counters), dict.fromkeys(suspected, SUSPECTED))
+    )
+
+
+def join_hints(*hints_of: Mapping[Part, float]) -> dict[Part, float]:
+    """Factors of independent hints together."""
+    joined: dict[Part, float] = {}
+    for factors in hints_of:
+        for part, factor in factors.items():
+            joined[part] = joined.get(part, 1.0) * factor
+    return joined
 
 
 def hints(fabric: Fabric, counters: Counters) -> dict[Part, float]:
