@@ -28,7 +28,9 @@ _INTERFACE = re.compile(
 # A port by which a switch is managed, and nothing else passes. Linux' eth0 is one, beside swp1.
 _MANAGEMENT = re.compile(r"(?:mgmt|management|oob|fxp|me|em|ma)[-_ ]?[\d/]*", re.IGNORECASE)
 _LINUX_MANAGEMENT = "eth0"
-_SPEED = re.compile(r"(\d+)(G(?:ig)?)?base", re.IGNORECASE)  # 1000BaseTFD, 10GigBaseX, 100GbaseCR4
+_SPEED = re.compile(
+    r"(\d+(?:\.\d+)?)(G(?:ig)?)?base", re.IGNORECASE
+)  # 1000BaseTFD, 10GigBaseX, 100GbaseCR4
 SLOWEST_GBIT_S = 1.0  # ports that are no faster belong to management if there are faster ones
 
 
