@@ -450,7 +450,8 @@ class _Crash:
         """Log of the chance of what hosts did not say that are behind a part with all that they
         have: the host itself, or those at a leaf. Ends of its connections count already."""
         late = self._is_tardy(course, *self.behind) if len(self.part_behind) else np.empty(0)
-        return math.log(TARDY) * np.bincount(self.part_behind, late, len(self.suspects.parts))
+        counts = np.bincount(self.part_behind, late, len(self.suspects.parts))
+        return np.asarray(math.log(TARDY) * counts, dtype=np.float64)
 
     def _hosts_behind(self) -> tuple[Ints, tuple[Flags, Floats, Flags]]:
         """The parts that have hosts behind them, and what is known of each of these: whether it
@@ -583,8 +584,8 @@ def _weigh_paces(
         has_one = not rail or (scene.fabric and len(_rails_between(scene.fabric, a, b, "")) == 1)
         if has_one and pair in ratios:
             of_rows[row] = math.log(ratios.pop(pair))
-    elsewhere = ((*sorted(pair), ratio) for pair, ratio in ratios.items())
-    return of_rows, {TalkingPair(a, b, ""): ratio for a, b, ratio in elsewhere}
+    elsewhere = {TalkingPair(min(pair), max(pair), ""): ratio for pair, ratio in ratios.items()}
+    return of_rows, elsewhere
 
 
 def _log_likelier(
