@@ -299,6 +299,17 @@ def test_an_end_that_cannot_be_right_hides_no_incident(end: str, also: list[str]
     assert open_.end is None
 
 
+@pytest.mark.parametrize("name", ["plain", "alertmanager"])
+def test_the_zero_time_of_go_is_no_end(name: str) -> None:
+    """A pass since its start would end an incident whose end is before its start."""
+    mapping = configs.incident_mapping(name)
+    assert isinstance(mapping, IntervalMapping)
+    columns = (mapping.node, mapping.category, mapping.start, mapping.end, mapping.status or "x")
+    record = ["n1", "fan", "2026-03-01T10:00:00Z", "0001-01-01T00:00:00Z", ""]
+    (incident,) = read(f"{','.join(columns)}\n{','.join(record)}", mapping).incidents
+    assert incident.end is None
+
+
 @pytest.mark.parametrize("is_news", [False, True])
 @pytest.mark.parametrize(
     ("end", "is_open"), [("", True), ("2027-01-02", False), ("2026-03-01", False), ("soon", False)]
