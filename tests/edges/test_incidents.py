@@ -200,14 +200,18 @@ def test_a_time_without_a_zone_is_in_the_zone_of_the_mapping_and_others_keep_the
     assert summer.start == utc("2026-07-04T23:00")
 
 
-def test_an_hour_that_the_clocks_repeat_is_read_so_that_the_end_follows_the_start() -> None:
-    """On 2026-10-25 Berlin has 02:00 to 03:00 twice, from 00:00 and from 01:00 UTC."""
+def test_an_end_in_the_hour_that_the_clocks_repeat_is_in_the_second_one() -> None:
+    """On 2026-10-25 Berlin has 02:00 to 03:00 twice, from 00:00 and from 01:00 UTC. A pass between
+    both readings of an end proves nothing."""
     berlin = IntervalMapping(**{**vars(PLAIN), "zone": "Europe/Berlin"})
     day = "2026-10-25"
-    found = read(table(f"n1,x,{day} 02:50,{day} 02:10", f"n2,x,{day} 02:10,{day} 02:50"), berlin)
+    lines = [f"n1,x,{day} 02:50,{day} 02:10", f"n2,x,{day} 02:10,{day} 02:50"]
+    (lost,) = read(table(f"n1,x,{day} 02:50,soon"), berlin).incidents
+    assert (lost.start, lost.end) == (utc(f"{day}T00:50"), utc(f"{day}T01:50"))
+    found = read(table(*lines), berlin)
     repeated, plain = found.incidents
     assert (repeated.start, repeated.end) == (utc(f"{day}T00:50"), utc(f"{day}T01:10"))
-    assert (plain.start, plain.end) == (utc(f"{day}T00:10"), utc(f"{day}T00:50"))
+    assert (plain.start, plain.end) == (utc(f"{day}T00:10"), utc(f"{day}T01:50"))
     assert not found.left_out
     assert [note.where for note in found.remarks] == [("line 2", "line 3")]
 

@@ -238,12 +238,11 @@ def _incident(incident: _SourceIncident, now: float, is_news: bool, desk: _Desk)
         end = now  # it is unknown which of its dates is right
         desk.remark("it ends before it begins: it is over now, a clock is wrong", incident.record)
     elif incident.is_backwards or incident.has_lost_its_end:
-        end = incident.start.at  # it happened, so the node has to pass a test
+        end = max(incident.start)  # it happened, so the node has to pass a test
         wrong = "it ends before it begins" if incident.end else "the end cannot be read as a time"
         desk.remark(f"{wrong}: only its start counts", incident.record)
     elif incident.end:
-        # in the hour that is repeated, the end may be in the second one
-        end = incident.end.at if incident.end.at >= incident.start.at else incident.end.otherwise
+        end = max(incident.end)  # in the hour that is repeated, a pass may have come before it
         if end > now:
             desk.remark("it ends in the future: the node is down until then", incident.record)
     else:
