@@ -271,7 +271,7 @@ def proven_nodes(
         for node in test.nodes:
             chosen[node].add(test.benchmark)
     counted = before.standing.counted
-    since = {node: math.inf for node in nodes if chosen[node] <= counted[node].keys()}
+    since = {n: math.inf for n in nodes if chosen[n] and chosen[n] <= counted[n].keys()}
     for result in part.experience.validations():
         passed = chosen[result.node].intersection(result.benchmarks) if result.node in since else ()
         if any(counted[result.node][name] == result.at for name in passed):
@@ -282,16 +282,17 @@ def proven_nodes(
 def _conclusion_for(
     verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, owes: bool, since: float | None
 ) -> Concluded:
-    """Conclusion for a node. Tests chosen as proof are proof. Other tests are if the node passed by
-    now all that a new one has to pass: of what came after the first of them (`since`)."""
+    """Conclusion for a node. Tests chosen as proof are proof. Whatever was asked for, the node is
+    fully proven if it has now passed all that a new one has to pass, since the first of these tests
+    began (`since`)."""
     asked_for = test if test and verdict.node in test.owed else None
     return Concluded(
         judgement=verdict.judgement,
         code=verdict.code,
         reason=verdict.reason,
-        proof=asked_for.proof if asked_for else None if since is None else Proof.FULL,
+        proof=asked_for.proof if asked_for else None,
         about=asked_for.about if asked_for else "",
-        passed_since=math.inf if asked_for or since is None else since,
+        whole_since=since,
         is_fit=is_fit,
         owes=owes,
     )

@@ -19,11 +19,12 @@ from anubis.core.history.events import (
     OperatorSaid,
     Order,
     RepairBegun,
+    RepairDone,
     SuspicionRaised,
 )
-from anubis.core.keep.commands import Mode
+from anubis.core.keep.commands import Mode, Prove
 from anubis.core.keep.keeper_events import SeenNode
-from anubis.core.keep.life import State
+from anubis.core.keep.life import Proof, State
 from anubis.core.records import Judgement
 from anubis.operations.clusters import time_in
 from anubis.operations.fleet import glance_at
@@ -76,6 +77,17 @@ def test_a_node_is_proven_for_its_keeper_and_all_others_by_the_same_passes(site)
     assert site.asked("n1").answer == "go"
     site.keep(test=Mode.PROPOSE)
     assert site.gate("n1") is Judgement.HEALTHY
+
+
+def test_a_test_for_one_category_that_passes_the_whole_suite_proves_what_is_reported_late(site):
+    site.keep(test=Mode.PROPOSE)
+    site.tell(IncidentReported(nodes=("n1",), category="gpu"))
+    repaired_at = site.later()
+    (test,) = [a.command for a in site.keep(test=Mode.ACT).actions if isinstance(a.command, Prove)]
+    assert test.proof is Proof.OF_CATEGORY
+    site.tell(RepairDone(nodes=("n1",)), at=repaired_at)
+    assert site.asked("n1").answer == "go"
+    assert site.keep(test=Mode.PROPOSE).lives["n1"].state is State.IN_SERVICE
 
 
 def test_an_order_counts_before_the_keeper_has_heard_it(site):

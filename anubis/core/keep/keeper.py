@@ -355,20 +355,20 @@ class Keeper:
     def _clear(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         before = life.owed
         if verdict.proof:
-            began = min(event.began, verdict.passed_since)
-            life = life.pay_debts(verdict.proof, verdict.about, began)
+            life = life.pay_debts(verdict.proof, verdict.about, event.began)
+        if verdict.whole_since is not None:
+            life = life.pay_debts(Proof.FULL, "", min(event.began, verdict.whole_since))
         if verdict.is_fit:
             life = replace(life, judged_at=max(event.at, life.judged_at))
         outcome, reason = Outcome.REFUTED, f"the node passed campaign {event.campaign}"
         if not event.campaign:  # nothing was measured, so the suspicion was neither right nor wrong
             outcome, reason = Outcome.GIVEN_UP, verdict.reason
+        paid = [o for o in before if o.debt is Debt.SUSPICION and o not in life.owed]
         commands: list[LifeCommand] = [
-            _end_suspicion(owed.id, life.node, outcome, reason)
-            for owed in before
-            if owed.debt is Debt.SUSPICION and owed not in life.owed
+            _end_suspicion(owed.id, life.node, outcome, reason) for owed in paid
         ]
-        if commands and outcome is Outcome.REFUTED:
-            is_whole = verdict.proof is Proof.FULL
+        if paid and outcome is Outcome.REFUTED:
+            is_whole = all(owed.at < life.proven_at for owed in paid)
             life = replace(life, refuted_at=-math.inf if is_whole else event.at)
         if verdict.is_fit and life.defect and life.defect.at <= event.began:
             life = replace(life, defect=None)

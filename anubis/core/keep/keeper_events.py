@@ -39,13 +39,14 @@ class Concluded:
     reason: str = ""
     proof: Proof | None = None  # what the verdict healthy proves; None: nothing
     about: str = ""  # the category that it is proof for
-    passed_since: float = math.inf  # begin of the first of its tests, if an earlier one is of them
+    whole_since: float | None = None  # begin of the first of the tests by which it has now passed
+    # all that a new node has to pass; None: it has not
     is_fit: bool = False  # the history has no open defect of the node any more
     owes: bool = False  # according to the history a test has no answer
 
     @property
     def counts(self) -> bool:
-        return self.is_fit or self.proof is not None
+        return self.is_fit or self.proof is not None or self.whole_since is not None
 
 
 @dataclass(frozen=True, kw_only=True)
