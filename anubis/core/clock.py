@@ -33,7 +33,8 @@ class ClockReading:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptClock:
-    """The state that follows from the readings of earlier turns."""
+    """The state that follows from earlier readings: those of a keeper's turns, or of records while
+    no keeper takes turns."""
 
     trusted: ClockReading
     doubted: ClockReading | None = (
@@ -97,24 +98,22 @@ def tell_time(
     kept: KeptClock | None,
     reading: ClockReading,
     *,
-    is_kept: bool = True,
+    is_turn: bool = True,
     latest: float = -math.inf,
 ) -> Time:
-    """The time by a reading. `kept` is the state of earlier turns; if it is None, there was no
-    turn, and the clock is trusted. `latest` is the last date of the records kept before any turn.
-    `is_kept` is true in a turn, which stores the result. A mere query trusts a clock that is far
-    ahead of the last turn, which may be long ago, until a turn doubts it: older passes count less
-    anyway."""
+    """The time by a reading. `kept` is the state of earlier readings; if it is None, there are
+    none, and the clock is trusted. `latest` is the last date of the records kept before any
+    reading. `is_turn` is true in a turn after the first, which stores the result. Any other request
+    trusts a clock that is far ahead of the last reading, which may be long ago, until a turn doubts
+    it: older passes count less anyway."""
     if kept is None:
         first = _trust(reading, before=reading.at)
         since = math.nextafter(reading.at, -math.inf)
         return replace(first, kept=replace(first.kept, since=since, older=min(latest, since)))
-    now = _guarded_time(kept, reading)
-    if agrees(kept.trusted, reading):
+    now, doubted = _guarded_time(kept, reading), kept.doubted
+    is_trusted = not (is_turn or doubted) and _is_long_after(kept.trusted, reading)
+    if is_trusted or agrees(kept.trusted, reading):
         return _believe(kept, reading, now, before=kept.trusted.at)
-    doubted = kept.doubted
-    if not (is_kept or doubted) and _is_long_after(kept.trusted, reading):
-        return replace(_trust(reading, before=kept.trusted.at), kept=kept)
     if doubted is None or not agrees(doubted, reading):
         doubted = reading
     elif elapsed_s(doubted, reading) >= SETTLED_S:
@@ -125,6 +124,19 @@ def tell_time(
         kept=replace(kept, doubted=doubted, guarded=replace(reading, at=now)),
         doubt=_sentence(kept.trusted, reading),
     )
+
+
+def has_to_be_kept(time: Time, kept: KeptClock | None, reading: ClockReading) -> bool:
+    """Return whether a record keeps the reading by which it is dated, if no keeper takes turns: the
+    first one, the begin and the end of a doubt, and otherwise one an hour. One machine goes on as
+    the reference until it has kept nothing for a day."""
+    if kept is None or (kept.doubted and not time.doubt):
+        return True
+    if time.doubt:
+        is_own = kept.doubted is None or is_same_boot(kept.doubted, reading)
+        return is_own and time.kept.doubted != kept.doubted
+    patience_s = SETTLED_S if is_same_boot(kept.trusted, reading) else DAY_S
+    return reading.at - kept.trusted.at >= patience_s
 
 
 def agrees(earlier: ClockReading, later: ClockReading) -> bool:
@@ -213,8 +225,8 @@ def _sentence(trusted: ClockReading, reading: ClockReading) -> str:
     else:
         side = "after" if moved_s > 0 else "before"
         moved = (
-            f"the wall clock says {_moment(reading.at)}, {_length(moved_s)} {side} the keeper's"
-            " last turn, which another machine took or this one before it was started again"
+            f"the wall clock says {_moment(reading.at)}, {_length(moved_s)} {side} the time that"
+            " was last kept, by another machine or by this one before it was started again"
         )
     return (
         f"{moved}; correct it: until it is right, or has run evenly for 1 h, nothing is concluded"

@@ -82,6 +82,8 @@ def time_in(
     if time.correction and (is_turn or is_kept):
         part.keeping.set_right(reading)
         time = part.keeping.time(reading, is_turn=is_turn)
+    if is_kept:
+        part.keeping.keep_reading(reading)
     if not time.doubt:
         return time
     return replace(time, doubt=f"the clock of {part.cluster} is in doubt: {time.doubt}")

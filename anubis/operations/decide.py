@@ -36,6 +36,7 @@ from anubis.operations.clusters import (
     enter,
     refuse_partners_of_themselves,
     refuse_strangers,
+    time_in,
 )
 from anubis.operations.requests import Terms
 from anubis.operations.selector import Past, Selector, offers, read_past
@@ -117,6 +118,7 @@ def keep(
     with history.together():
         if cluster:
             enter(history, cluster, caller, decision.nodes)
+        time_in(history.cluster(decision.cluster), caller, is_kept=True)
         add(decision, history)
 
 

@@ -538,17 +538,15 @@ class Selector:
                 f"a defect is presumed on {owing[0]}: {past.standing.owing_reason(owing[0])}{more}"
             )
         explained = {*past.standing.passed, *owing}
-        unproven = [node for node in nodes if node not in explained]
+        unproven = defaultdict[str, list[str]](list)
+        for node in nodes:
+            if node not in explained:
+                unproven[past.standing.doubt_reason(node)].append(node)
         if past.doubt:
             yield f"no pass counts: {past.doubt}"
-        elif unproven:
-            yield f"a defect is presumed on {_some(unproven)}: {self._unproven_reason(unproven)}"
-        early = [node for node in nodes if node in past.standing.early]
-        if early:
-            yield (
-                f"passes of {_some(early)} do not count, because they are dated in the future: a"
-                " clock was wrong"
-            )
+            return
+        for doubted, some in unproven.items():
+            yield f"a defect is presumed on {_some(some)}: {doubted or self._unproven_reason(some)}"
 
     def _unproven_reason(self, nodes: Sequence[str]) -> str:
         reasons = dict.fromkeys(self.past.standing.unproven_reason(node) for node in nodes)

@@ -20,6 +20,7 @@ from anubis.core.clock import (
     Correction,
     KeptClock,
     Time,
+    has_to_be_kept,
     tell_time,
 )
 from anubis.core.errors import UnknownRecordError
@@ -297,8 +298,7 @@ class Turn:
 
     def end(self, keeper: Keeper, news: News, at: float) -> None:
         if self._time:
-            clock = CLOCKS.row(ClockRow(kept=self._time.kept), cluster=self._cluster)
-            upsert(self._connection, CLOCKS.table, [clock], replace=True)
+            _keep_clock(self._connection, self._cluster, self._time.kept)
         seen_at = None if keeper.seen_at == float("-inf") else keeper.seen_at
         row = KeeperRow(seen_at=seen_at, turned_at=at, turned_by=self._by, breakers=keeper.breakers)
         stamped = KEEPERS.row(row, cluster=self._cluster)
@@ -431,12 +431,29 @@ class KeeperState:
         )
 
     def time(self, reading: ClockReading, *, is_turn: bool = False) -> Time:
-        """Return the time by which ages are told, going by the clock of earlier turns."""
+        """Return the time by which ages are told, going by earlier readings."""
         with self._database.reading() as connection:
             kept = _kept_clock(connection, self._cluster)
-            is_first = kept is None and is_turn
+            is_first = is_turn and kept is None
             latest = _latest(connection, self._cluster, reading.at) if is_first else -math.inf
-        return tell_time(kept, reading, is_kept=is_turn, latest=latest)
+            is_next = is_turn and _keeper_row(connection, self._cluster) is not None
+        return tell_time(kept, reading, is_turn=is_next, latest=latest)
+
+    def keep_reading(self, reading: ClockReading) -> None:
+        """Keep the reading by which records are dated, unless a keeper's turns keep theirs, or
+        there is no record yet."""
+        with self._database.reading() as connection:
+            kept = _kept_clock(connection, self._cluster)
+            is_of_turns = _keeper_row(connection, self._cluster) is not None
+        if is_of_turns or not reading.boot:
+            return
+        if kept and not has_to_be_kept(tell_time(kept, reading, is_turn=False), kept, reading):
+            return
+        with self._database.writing() as connection, write_alone(connection, KEEPERS.table):
+            latest = _latest(connection, self._cluster, reading.at)
+            if kept == _kept_clock(connection, self._cluster) and latest > -math.inf:
+                time = tell_time(kept, reading, is_turn=False, latest=latest)
+                _keep_clock(connection, self._cluster, time.kept)
 
     def set_right(self, reading: ClockReading) -> None:
         """Redate what was kept during a doubt of the clock when it ends: once, by the process that
@@ -448,8 +465,7 @@ class KeeperState:
                 return
             _redate(connection, self._cluster, time.correction)
             _redate_lives(connection, self._cluster, time)
-            clock = CLOCKS.row(ClockRow(kept=time.kept), cluster=self._cluster)
-            upsert(connection, CLOCKS.table, [clock], replace=True)
+            _keep_clock(connection, self._cluster, time.kept)
 
     def news(self) -> News:
         with self._database.reading() as connection:
@@ -616,11 +632,18 @@ def _kept_clock(connection: sa.Connection, cluster: str) -> KeptClock | None:
     return None
 
 
+def _keep_clock(connection: sa.Connection, cluster: str, kept: KeptClock) -> None:
+    upsert(
+        connection, CLOCKS.table, [CLOCKS.row(ClockRow(kept=kept), cluster=cluster)], replace=True
+    )
+
+
 def _latest(connection: sa.Connection, cluster: str, now: float) -> float:
     """Return the latest date that is not later than now, among what is kept."""
-    dates = (EVENT_RECORDS.c.at, CAMPAIGNS.c.finished_at, REPAIRS.c.started_at, REPAIRS.c.ended_at)
+    of_campaigns = (CAMPAIGNS.c.created_at, CAMPAIGNS.c.finished_at)
+    of_spans = (REPAIRS.c.started_at, REPAIRS.c.ended_at, JOBS.c.started_at, JOBS.c.ended_at)
     latest = -math.inf
-    for date in (*dates, JOBS.c.started_at, JOBS.c.ended_at):
+    for date in (EVENT_RECORDS.c.at, *of_campaigns, *of_spans):
         query = sa.select(sa.func.max(date)).where(date.table.c.cluster == cluster, date <= now)
         latest = max(latest, connection.execute(query).scalar() or -math.inf)
     return latest

@@ -19,6 +19,7 @@ from anubis.core.clock import (
     TOLERANCE_S,
     ClockReading,
     KeptClock,
+    has_to_be_kept,
     tell_time,
 )
 from anubis.core.history.status import Incident
@@ -125,10 +126,51 @@ def test_a_mere_reader_believes_the_clock_after_a_long_absence_until_a_turn_doub
     machine,
 ):
     machine.restart(30 * DAY_S)
-    asked = tell_time(machine.kept, machine.reading(), is_kept=False)
-    assert (asked.now, asked.doubt, asked.kept) == (machine.true, "", machine.kept)
+    asked = tell_time(machine.kept, machine.reading(), is_turn=False)
+    assert (asked.now, asked.doubt) == (machine.true, "")
     assert machine.turn().doubt
-    assert tell_time(machine.kept, machine.reading(), is_kept=False).doubt
+    assert tell_time(machine.kept, machine.reading(), is_turn=False).doubt
+
+
+class Site(Machine):
+    """No keeper takes turns: records keep their readings if they have to."""
+
+    def record(self):
+        reading = self.reading()
+        time = tell_time(self.kept, reading, is_turn=False)
+        is_kept = has_to_be_kept(time, self.kept, reading)
+        self.kept = time.kept if is_kept else self.kept
+        return time, is_kept
+
+
+def test_while_no_keeper_takes_turns_records_keep_what_the_guard_needs():
+    site = Site()
+    kept = [site.later(600).record()[1] for _ in range(14)]
+    assert kept == [True, *[False] * 5, True, *[False] * 5, True, False], "one an hour"
+    site.off_s = -YEAR_S
+    assert [bool(site.later(600).record()[0].doubt) for _ in range(7)] == [True] * 6 + [False]
+    site.off_s = 0.0
+    time, is_kept = site.later(600).record()
+    assert "ahead" in time.doubt
+    assert is_kept
+    site.later(SETTLED_S).record()
+    site.restart(30 * DAY_S)
+    time, is_kept = site.record()
+    assert (time.now, time.doubt, is_kept) == (site.true, "", True), "nothing was asked meanwhile"
+
+
+def test_another_machine_becomes_the_reference_after_a_day_of_silence():
+    site = Site()
+    site.record()
+    reference, first = site.boot, site.started
+    for _ in range(24):
+        site.restart()
+        site.off_s = 300.0
+        assert site.record()[1] is False, "nor does its clock decide"
+        site.boot, site.started, site.off_s = reference, first, 0.0
+        assert not site.later(SETTLED_S).record()[0].doubt
+    site.restart(DAY_S)
+    assert site.record()[1]
 
 
 def test_records_of_a_wrong_clock_are_redated_to_the_last_turn_before_it_healed(machine):

@@ -90,6 +90,14 @@ def test_a_test_for_one_category_that_passes_the_whole_suite_proves_what_is_repo
     assert site.keep(test=Mode.PROPOSE).lives["n1"].state is State.IN_SERVICE
 
 
+def test_a_report_while_the_clock_is_behind_counts_once_it_is_right_though_nothing_is_kept(site):
+    site.off_s = -3e7
+    site.tell(IncidentReported(nodes=("n1",), category="gpu"))
+    assert "is in doubt" in site.asked("n2").clock
+    site.off_s = 0.0
+    assert [site.asked(node).answer for node in ("n1", "n2")] == ["unknown", "go"]
+
+
 def test_an_order_counts_before_the_keeper_has_heard_it(site):
     site.tell(OperatorSaid(nodes=("n2",), order=Order.RETIRE))
     assert site.asked("n2").answer == "no-go", "no keeper has taken a turn"

@@ -372,8 +372,6 @@ class VerbLife:
             self.site.tell(JobEnded(nodes=(), job="7", failed=self.draw.random() < 0.5))
 
     def do_jump(self, some):
-        if not self.is_kept:
-            return  # nothing would know it
         self.site.off_s = self.draw.choice([0.0, 0.0, 3e7, 2.6e6, -3e7, 600.0, -600.0])
         self.moves[-1] += f" {self.site.off_s:g}"
 
