@@ -108,7 +108,7 @@ def _hear(
     policy: KeepingPolicy,
     last: LastTurn,
     lives: Sequence[Life],
-    named: Collection[str],
+    named: AbstractSet[str],
     news: News,
     benchmarks: Sequence[Path],
 ) -> list[Life]:
@@ -120,7 +120,9 @@ def _hear(
         waited_at=last.at,
         dating=Dating(now=time.now, before=time.before),
     )
-    events: list[LifeEvent] = list(news.event_records)
+    events: list[LifeEvent] = [
+        record for record in news.event_records if not named.isdisjoint(record.event.nodes)
+    ]
     if news.conclusions:
         events += _heard_verdicts(part, time, keeper.lives, policy, news.conclusions, benchmarks)
     keeper.hear(*sorted(events, key=attrgetter("at")))
@@ -220,14 +222,7 @@ def verdicts_of(
         for action in part.keeping.open_actions()
         if isinstance(action.command, Prove)
     }
-    of_nodes = {
-        c.campaign: [
-            verdict
-            for verdict in part.assessments.node_verdicts(c.campaign)
-            if nodes is None or verdict.node in nodes
-        ]
-        for c in conclusions
-    }
+    of_nodes = {c.campaign: part.assessments.node_verdicts(c.campaign, nodes) for c in conclusions}
     latest = {v.node: c.campaign for c in conclusions for v in of_nodes[c.campaign]}
     fit = tuple(node for node in latest if standing.counted.get(node))
     proven = prove(fit) if fit else {}

@@ -4,7 +4,7 @@ and how near measurements came to their limits, read from the verdicts."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from anubis.store.campaigns import (
     short_row,
 )
 from anubis.store.checksums import Damage
-from anubis.store.database import Database
+from anubis.store.database import PER_QUESTION, Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.measured_nodes import (
     FAILED,
@@ -166,10 +166,19 @@ class Assessments:
                 nodes = [verdict.node for verdict in assessment.nodes]
                 begin_watches(connection, cluster, nodes, finished_at)
 
-    def node_verdicts(self, campaign_id: str) -> tuple[NodeVerdict, ...]:
-        """Return the verdicts on nodes alone."""
+    def node_verdicts(
+        self, campaign_id: str, nodes: Collection[str] | None = None
+    ) -> tuple[NodeVerdict, ...]:
+        """Return the verdicts on nodes alone; on these nodes, or on all. If they are few, only
+        those are read: whoever reads the conclusions of all campaigns sees that none is gone."""
         with self._database.reading() as connection:
-            return campaign_records(connection, NODE_VERDICTS, short_row(connection, campaign_id))
+            campaign = short_row(connection, campaign_id)
+            if nodes is None or len(nodes) > PER_QUESTION:
+                verdicts = campaign_records(connection, NODE_VERDICTS, campaign)
+                return tuple(v for v in verdicts if nodes is None or v.node in nodes)
+            of_campaign = NODE_VERDICTS.c.campaign == campaign.key
+            query = NODE_VERDICTS.select().where(of_campaign, NODE_VERDICTS.c.node.in_([*nodes]))
+            return tuple(NODE_VERDICTS.records(connection, query))
 
     def part_verdicts(self, campaign_id: str) -> tuple[PartVerdict, ...]:
         """Return the verdicts on parts alone."""

@@ -143,7 +143,7 @@ class Site(Machine):
         return time, is_kept
 
 
-def test_while_no_keeper_takes_turns_records_keep_what_the_guard_needs():
+def test_while_no_keeper_takes_turns_records_keep_the_readings_that_the_guard_needs():
     site = Site()
     kept = [site.later(600).record()[1] for _ in range(14)]
     assert kept == [True, *[False] * 5, True, *[False] * 5, True, False], "one an hour"

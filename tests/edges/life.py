@@ -148,11 +148,11 @@ def _add(site: KeptSite, story: Story) -> None:
     site.tell("node-added", new)
     state = site.keep()[new]
     partners = newest(site.history).nodes - {new}
-    beside = f" beside {', '.join(sorted(partners))}" if partners else ""
+    beside = f"beside {', '.join(sorted(partners))}" if partners else "alone"
     story.tell(
         f"{new}, which is slow, is added",
-        "tested, beside proven nodes only, defective, kept from jobs with its code",
-        f"{state}, tested{beside}; {owner.name}: {owner.shown(new)}",
+        "tested alone or beside proven nodes, defective, kept from jobs with that code",
+        f"{state}, tested {beside}; {owner.name}: {owner.shown(new)}",
         is_right=state == "out"
         and partners <= {*site.proven} - {site.by_hand}
         and is_ours(owner.reason(new))

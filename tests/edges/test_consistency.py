@@ -79,7 +79,7 @@ def test_a_node_is_proven_for_its_keeper_and_all_others_by_the_same_passes(site)
     assert site.gate("n1") is Judgement.HEALTHY
 
 
-def test_a_test_for_one_category_that_passes_the_whole_suite_proves_what_is_reported_late(site):
+def test_a_test_for_one_category_that_passes_the_whole_suite_proves_a_repair_reported_late(site):
     site.keep(test=Mode.PROPOSE)
     site.tell(IncidentReported(nodes=("n1",), category="gpu"))
     repaired_at = site.later()

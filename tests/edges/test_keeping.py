@@ -1526,8 +1526,10 @@ def test_while_the_clock_is_in_doubt_a_gate_says_go_only_after_a_test(site):
 
 
 def test_dates_of_a_wrong_clock_are_corrected_once_the_right_one_has_settled(site):
-    site.off_s = YEAR_S  # from the first turn on, so that nothing speaks against it
-    assert set(states(site.keep(owner=False)).values()) >= {State.SUSPECT}
+    site.off_s = YEAR_S
+    assert site.keep(owner=False).doubt, "of the first turn: the acceptance kept a reading"
+    site.later(SETTLED_S)
+    assert set(states(site.keep(owner=False)).values()) >= {State.SUSPECT}, "it is believed"
     site.off_s = 0.0
     assert site.keep(owner=False).doubt
     site.later(SETTLED_S)

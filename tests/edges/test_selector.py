@@ -224,7 +224,7 @@ def test_results_dated_in_the_future_do_not_count_and_are_reported(history):
     decision = selector(history).weigh(job(), MENU, at=NOW)
     assert (decision.p, decision.covered_before) == (1, pytest.approx(0))
     (told,) = [each for each in decision.assumed if "dated in the future" in each]
-    assert told.startswith("passes of n[1-3] do not count")
+    assert told.startswith("a defect is presumed on n[1-3]: passes dated in the future")
     assert not read_past(history.only(), NOW).links
 
 

@@ -74,7 +74,7 @@ class Unanswered:
         )
 
 
-EARLY = "its passes are dated in the future, because a clock was wrong: they do not count yet"
+EARLY = "passes dated in the future do not count yet: a clock was wrong"
 
 Debts = Mapping[str, tuple[Unanswered, ...]]  # by node, the oldest first
 

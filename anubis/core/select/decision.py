@@ -189,7 +189,7 @@ def _choices(
     else:
         worth = 1 / incident_costs_s
     greedy = choose(menu, p0=p0, worth=worth)
-    if policy.search == "greedy":
+    if policy.search == "greedy" or not menu.leaves_more_than(p0):
         return greedy, greedy
     from anubis.core.select.optimum import optimum  # loads scipy's solver only if needed
 

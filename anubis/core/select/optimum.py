@@ -12,10 +12,9 @@ from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from anubis.core.arrays import Floats
-from anubis.core.select.selection import Choice, Menu, choose
+from anubis.core.select.selection import PLACES, Choice, Menu, choose
 
 SLACK = 1e-9  # for shares that add up to at most 1
-PLACES = 6  # decimals of a risk: the solver keeps its rules to a millionth
 # The first limits count steps, so that the choice is the same on every machine that has time for
 # them. The last one counts seconds, for machines that have not.
 MOST_COLUMNS = 20_000  # of a programme; in a larger one the first step alone takes seconds
@@ -33,7 +32,7 @@ def optimum(menu: Menu, *, p0: float, worth: float = 0.0, greedy: Choice | None 
     has to end before it finds a better one.
     """
     p, greedy = menu.exposure.p, greedy or choose(menu, p0=p0, worth=worth)
-    if not p > p0 or p * menu.open.sum() <= 10**-PLACES:  # the solver cannot tell so little
+    if not menu.leaves_more_than(p0):
         return greedy
     programme = _Programme(menu)
     if programme.columns > MOST_COLUMNS:

@@ -24,6 +24,7 @@ from anubis.core.history.defects import UNKNOWN, Defect
 NEVER = math.inf  # the age of a test that never ran
 FORGOTTEN = 20  # half-lives after which a passed test counts as nothing: a millionth is left
 TINY = np.finfo(np.float64).tiny  # seconds of a test that takes none, as a divisor
+PLACES = 6  # decimals of a risk: the solver of the cheapest choice keeps its rules to a millionth
 
 
 # --- risk ----------------------------------------------------------------------------------
@@ -317,6 +318,11 @@ class Menu:
         """The shares of all expected incidents, groups x kinds."""
         open_ = self.exposure.open
         return open_.sum(axis=0, keepdims=True) if self.together and len(open_) else open_
+
+    def leaves_more_than(self, p0: float) -> bool:
+        """True if less risk than now is wanted, and enough of it is open for a solver to tell."""
+        p = self.exposure.p
+        return bool(p > p0 and p * self.open.sum() > 10**-PLACES)
 
     @cached_property
     def costs_s(self) -> Floats:
