@@ -406,6 +406,7 @@ class VerbLife:
     def check(self) -> None:
         """Check what holds after every verb, also before a keeper heard of it."""
         site = self.site
+        site.asked(FLEET[0])  # its decision redates records once a doubt about the clock is over
         with History.open(site.history) as history:
             part = history.only()
             self.glance = glance_at(part, time_in(part, site.caller), self.glance)
