@@ -100,10 +100,8 @@ Rungs = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 FEW = 7  # samples; with more, limits are calibrated, which takes hundreds of comparisons
 FEW_LEVELS = 150  # with more, a climb changes fewer numbers in a tree than in a table
-PAIRWISE = 8  # times the height of the tree: with fewer samples comparing pairs is cheaper,
-OF_MANY_LEVELS = 48  # or so many times if the sums of so many levels do not stay in the cache
-MANY_LEVELS = 32_768  # their sums take 4 MB
-BY_MERGING = 10  # times as long as comparing a pair so, value by value
+PAIRWISE = 128  # times the height of the tree: with fewer samples comparing pairs is cheaper
+BY_MERGING = 40  # times as long as comparing a pair so, value by value
 
 
 class Bundle:
@@ -203,35 +201,32 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
         return _sums_of_pairs(bundle, tail, counted)
     from anubis.core.judge import compiled_ecdf
 
+    few = PAIRWISE * np.log2(1 + bundle.lengths.max())
+    if BY_MERGING * np.sum(counted) < min(len(bundle), 2 * few):
+        sums = np.zeros(len(bundle))
+        for i in np.flatnonzero(counted).tolist():
+            sums += distances_to(bundle, bundle[i], tail, worse=False)
+        return sums
     order, ordered = bundle.maximum_order
     rank = np.empty(len(bundle), dtype=np.int32)
     rank[order] = np.arange(len(bundle))
     points = bundle.breakpoints
-    owner = np.repeat(rank, bundle.lengths)[points]
-    levels, rungs, first_rung = _ladder(ordered.lengths)
-    pairwise = PAIRWISE if levels.size <= MANY_LEVELS else OF_MANY_LEVELS
+    climbs = np.repeat(rank, bundle.lengths)[points], bundle.values[points]
+    of_samples = ordered.values, ordered.starts, tail, counted[order]
     sums = np.zeros(len(bundle))
-    if BY_MERGING * np.sum(counted) < min(len(bundle), 2 * pairwise * np.log2(levels.size)):
-        for i in np.flatnonzero(counted).tolist():
-            sums += distances_to(bundle, bundle[i], tail, worse=False)
-        return sums
-    compiled_ecdf.divide(
-        owner,
-        bundle.values[points],
-        ordered.values,
-        ordered.starts,
-        (rungs, first_rung, _costs(levels, tail), *_factors(levels, tail)),
-        tail,
-        counted[order],
-        pairwise,
-        sums,
-    )
+    if len(bundle) <= few:
+        compiled_ecdf.add_pairs(*climbs, 0, len(bundle), *of_samples, sums)
+    else:
+        levels, rungs, first_rung = _ladder(ordered.lengths)
+        ladder = rungs, first_rung, _costs(levels, tail), *_factors(levels, tail)
+        few = max(1.0, PAIRWISE * np.log2(levels.size))
+        compiled_ecdf.divide(*climbs, *of_samples, ladder, few, sums)
     return sums[rank]
 
 
 def compile_loops() -> None:
     """Have numba compile the loops, which takes seconds, and keep them in its cache on disk."""
-    fleet = Bundle.from_samples(1.0 + np.arange(720.0).reshape(90, 8))
+    fleet = Bundle.from_samples(1.0 + np.arange(1024.0).reshape(512, 2))  # enough to be divided
     distance_sums(fleet, 0.05)
     distances_to(fleet, fleet[0], 0.05, worse=True)
     typical_losses(fleet, fleet[0])
