@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from fleets import spec
 
+from anubis.core.campaign.follow_ups import CONTROLS
 from anubis.core.campaign.planning import plan
 from anubis.core.campaign.state_machine import Measured, NodeLost
 from anubis.core.records import (
@@ -294,11 +295,11 @@ def again(found):
     return sorted(run.step.participants[0] for run in found.executions if run.step.turn)
 
 
-def test_a_node_that_is_slow_twice_is_defective_and_one_that_is_well_was_measured_beside_it():
+def test_a_node_that_is_slow_twice_is_defective_and_some_that_are_well_were_measured_beside_it():
     found = rates(lambda node, turn: 90.0 if node == "n5" else 100.0)
     assert found.assessment.named(Judgement.DEFECTIVE) == ("n5",)
     assert len(found.assessment.named(Judgement.HEALTHY)) == 15
-    assert len(again(found)) == 2
+    assert len(again(found)) == 1 + CONTROLS
     assert "n5" in again(found)
 
 
@@ -316,13 +317,23 @@ def test_a_node_that_is_slow_once_is_not_condemned(first, judgement):
         assert verdict.reason.startswith("good when it was measured again: ")
 
 
-def test_no_node_is_condemned_if_its_good_control_is_slow_the_second_time_too():
-    found = rates(lambda node, turn: 90.0 if node == "n5" or turn else 100.0)
+def test_no_node_of_few_is_condemned_if_runs_come_at_two_levels_on_all():
+    """Up to 8 % of such nodes of 3 to 12 were condemned for the worse level twice when one good
+    node was measured again."""
+    found = rates(lambda node, turn: 90.0 if node == "n5" or turn > int(node[1:]) % 2 else 100.0)
     assert not found.assessment.named(Judgement.DEFECTIVE)
-    (control,) = set(again(found)) - {"n5"}
     (verdict,) = (v for v in found.assessment.nodes if v.node == "n5")
     assert verdict.judgement is Judgement.UNKNOWN
-    assert f"when it was measured again, {control} fell short too" in verdict.reason
+    assert "bad twice, which may be chance" in verdict.reason
+
+
+def test_no_node_is_condemned_if_its_good_controls_are_slow_the_second_time_too():
+    found = rates(lambda node, turn: 90.0 if node == "n5" or turn else 100.0)
+    assert not found.assessment.named(Judgement.DEFECTIVE)
+    (verdict,) = (v for v in found.assessment.nodes if v.node == "n5")
+    assert verdict.judgement is Judgement.UNKNOWN
+    control = verdict.reason.split("when it was measured again, ")[1].split(" fell short too")[0]
+    assert control in set(again(found)) - {"n5"}
 
 
 def test_a_policy_may_condemn_by_one_measurement():

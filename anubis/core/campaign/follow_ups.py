@@ -10,6 +10,7 @@ from itertools import chain
 
 from anubis.core.campaign.planning import follow_ups, parts_positions
 from anubis.core.fabric import natural_key
+from anubis.core.judge.calibration import SMALL
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import add_hints
 from anubis.core.network.job_search import (
@@ -48,6 +49,7 @@ from anubis.core.records import (
 )
 
 SECOND_TRIES = 1  # turns: what fails in two tries on one node fails there
+CONTROLS = 7  # good nodes of few: half of their runs may be bad, and all are good in one of 128
 CONFIRMING_TURNS = 3  # rounds, each with other partners; after them only groups are searched
 
 
@@ -100,16 +102,16 @@ def _second_tries(plan: Plan, phase: int, turn: int, assessment: Assessment) -> 
 def _measurements_again(
     plan: Plan, phase: int, turn: int, assessment: Assessment
 ) -> Iterator[Step]:
-    """Yield the programs by which single nodes fell short, again on these nodes and on a good one.
-    If the good node falls short now as well, something else changed."""
+    """Yield the programs by which single nodes fell short, again on these nodes and on good ones.
+    If good ones fall short now as well, something else changed, or runs differ more than nodes."""
     if turn >= SECOND_TRIES:
         return
     for position, entry in enumerate(plan.phases[phase].entries):
         if entry.scope == "node":
             suspects = _nodes_to_confirm(assessment, entry.workload)
             skus = sorted({plan.sku(node) for node in suspects})
-            controls = (_control(plan, sku, entry.workload, assessment) for sku in skus)
-            nodes = [*suspects, *(control for control in controls if control)]
+            controls = (_controls(plan, sku, entry.workload, assessment) for sku in skus)
+            nodes = [*suspects, *chain.from_iterable(controls)]
             yield from follow_ups(plan, phase, position, turn + 1, [(node,) for node in nodes])
 
 
@@ -152,8 +154,9 @@ def _nodes_to_confirm(assessment: Assessment, workload: Workload) -> list[str]:
     return sorted(compared | suspects, key=natural_key)
 
 
-def _control(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -> str | None:
-    """The good node of this sku whose worst metric is most like the fleet's, if there is any."""
+def _controls(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -> Iterator[str]:
+    """Yield the good node of this sku whose worst metric is most like the fleet's. Of few nodes
+    several, which show whether nodes differ or runs."""
     well = set(assessment.named(Judgement.HEALTHY))
     worst: dict[str, float] = {}
     for batch_verdict in assessment.batch_verdicts:
@@ -168,7 +171,9 @@ def _control(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -
                 node = verdict.participants[0]
                 if node in well and plan.sku(node) == sku and verdict.similarity is not None:
                     worst[node] = min(worst.get(node, 1.0), verdict.similarity)
-    return max(sorted(worst, key=natural_key), key=worst.__getitem__, default=None)
+    good = sorted(sorted(worst, key=natural_key), key=worst.__getitem__, reverse=True)
+    are_few = sum(node.sku == sku for node in plan.nodes) < SMALL
+    yield from good[: CONTROLS if are_few else 1]
 
 
 def _confirming_steps(

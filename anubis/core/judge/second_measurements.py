@@ -12,13 +12,15 @@ from anubis.core.arrays import Flags, Ints
 from anubis.core.fabric import Fabric
 from anubis.core.judge.criteria import Shortfalls, shortfalls, to_similarity
 from anubis.core.judge.siblings import number_nodes
+from anubis.core.judge.slow_steps import tail_chances
 from anubis.core.judge.units import Unit, Units
 from anubis.core.network.rails import Rails
 from anubis.core.network.sharing import LEAST_LOST, CableUse
-from anubis.core.records import Criterion, Samples
+from anubis.core.records import Criterion, Samples, SlowShare
 
 GOOD = 2 / 3  # of the limit: a unit that is no further off was good that time
 BY_CHANCE = 0.05  # the probability above which chance explains so many units that are bad twice
+OF_THE_GOOD = 0.005  # that are bad twice: the goal for false alarms allows so many
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def judge_by_both_times(
         elif as_bad_once > 0 and not (shared and shared.rails.pair_test(*pair)):
             doubts[i] = (
                 "bad twice, which may be chance: "
-                f"{as_bad_once} of {len(alike)} were as bad once and then good"
+                f"{as_bad_once} of {len(alike)} were as bad once and good the other time"
             )
     return doubts, excused
 
@@ -128,6 +130,9 @@ def _count_equal_chances(first: Samples, second: Samples, units: int) -> Ints:
     The units that come and go show the chance of a healthy unit to be so bad once; to be so bad
     twice, the chance is the square of that. Chance explains a unit if, in more than one fleet of
     twenty, it makes as many units so bad twice.
+
+    If units often come and go, their levels are those of runs, and the few that went say too little
+    of the chance. Then it is known from all units at first, and from the good ones the second time.
     """
     from scipy.special import pdtrc
 
@@ -141,7 +146,17 @@ def _count_equal_chances(first: Samples, second: Samples, units: int) -> Ints:
     once = np.sum((first >= limit) & (second < passes), axis=1)
     twice = np.sum(both >= limit, axis=1)
     expected = (once / (1 - beyond)) ** 2 / units
-    counts[bad] = np.where(pdtrc(twice - 1, expected) > BY_CHANCE, once, 0)
+    explained = pdtrc(twice - 1, expected) > BY_CHANCE
+    were_good = first < GOOD
+    controls = int(np.sum(were_good))
+    came = np.sum(were_good & (second >= limit), axis=1)
+    often = np.maximum(once / units, came / max(1, controls)) ** 2 > OF_THE_GOOD
+    for i in np.flatnonzero(often & ~explained).tolist():
+        at_first, runs = int(np.sum(first >= limit[i])), units + controls
+        share = (at_first + int(came[i])) / runs
+        known = SlowShare(times=1.0, share=share, steps=runs, correlation=0.0)
+        explained[i] = tail_chances(at_first, known)[twice[i]] > BY_CHANCE
+    counts[bad] = np.where(explained, once + came, 0)
     return counts
 
 
