@@ -76,6 +76,8 @@ def test_a_loss_in_all_metrics_is_named_though_none_shows_it(seed):
     assert set(by_node(alone).values()) == {H}
     together = judged(PLAN, done, criteria)
     assert by_node(together) == {f"n{i}": H if i else D for i in range(NODES)}
+    units = [(v.participants, v.metric, v.device) for v in together.verdicts()]
+    assert len(units) == len(set(units)) == NODES * METRICS  # one verdict on each metric
     worst = next(together.verdicts())
     assert (worst.metric, worst.device, worst.code) == ("rate:4", "cuda:0", "COMPUTE.RATE.4")
     assert "7% worse than normal in all 10 metrics together on cuda:0" in worst.reason

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, compress
 
 import numpy as np
 
@@ -140,7 +140,9 @@ def assess(
         batch_verdicts += verdicts.batch
         alone += verdicts.single
         to_confirm |= verdicts.to_confirm
-    alone += _verdicts_that_add(_judge_together(measured, plan, criteria, neighbours), alone)
+    together = _verdicts_that_add(_judge_together(measured, plan, criteria, neighbours), alone)
+    alone += together
+    batch_verdicts = list(_leave_out(together, batch_verdicts))
     alone = name_wrong_bits(alone, executions, screens_before)
     batch, single = judge_settings(settings_of(executions, plan), expectations, before)
     batch_verdicts += batch
@@ -286,6 +288,29 @@ def _verdicts_that_add(together: Iterable[Verdict], alone: Iterable[Verdict]) ->
         for v in together
         if (v.participants, v.benchmark, v.parameters, v.device, v.judgement) not in shown
     ]
+
+
+def _leave_out(
+    together: Iterable[Verdict], batch_verdicts: Iterable[BatchVerdict]
+) -> Iterator[BatchVerdict]:
+    """Yield batch verdicts without the healthy units that all metrics together call by the same
+    metric: a unit has one verdict on each."""
+    named = {(v.participants, v.device, v.benchmark, v.parameters, v.metric) for v in together}
+    metrics = {name[2:] for name in named}
+    for batch in batch_verdicts:
+        metric = batch.benchmark, batch.parameters, batch.metric
+        if batch.judgement is not Judgement.HEALTHY or metric not in metrics:
+            yield batch
+            continue
+        units = zip(batch.participants, batch.devices, strict=True)
+        kept = np.array([(*unit, *metric) not in named for unit in units])
+        if kept.any():
+            yield replace(
+                batch,
+                participants=tuple(compress(batch.participants, kept)),
+                devices=tuple(compress(batch.devices, kept)),
+                similarities=None if batch.similarities is None else batch.similarities[kept],
+            )
 
 
 def _compares_itself(alike: Units, plan: Plan) -> bool:
