@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from anubis.core.judge import criteria, ecdf, slow_steps
-from anubis.core.judge.second_measurements import count_equal_chances
+from anubis.core.judge.second_measurements import count_equal_chances, learn_from_controls
 from anubis.core.judge.slow_steps import learn_share, learn_slow_steps, set_aside, tail_chances
 from anubis.core.records import CriterionKey, MetricSpec, Policy, SlowShare, Workload
 
@@ -186,6 +186,26 @@ def test_three_stalled_steps_of_thirty_two_are_found_among_usual_ones(kind, leas
         first, second = (stalled(HEALTHY[kind](steady(rng, 64), rng), rng, slow) for _ in range(2))
         found.append(called(first, second, learn(first))[:4])
     assert np.mean(found) >= least
+
+
+def test_stalls_on_one_of_six_nodes_show_if_the_others_are_measured_again_and_have_none():
+    rng = np.random.default_rng(55)
+    others = np.arange(6) > 0
+
+    def stalls_show(second):
+        learned = learn(first)
+        short, again = (criteria.shortfalls(times, learned) for times in (first, second))
+        more = learn_from_controls(learned, again, others)
+        alone, beside = (short.together(again, taught)[0] >= 1 for taught in (learned, more))
+        assert short.suspicion(learned)[0] >= 1
+        assert not alone
+        return beside
+
+    for _ in range(8):
+        first, second = (stalled(steady(rng, 6), rng, [0]) for _ in range(2))
+        assert stalls_show(second)
+        second[1:, 4:6] *= 2
+        assert not stalls_show(second)
 
 
 def test_slow_steps_of_a_run_leave_its_level_as_it_was():

@@ -10,7 +10,6 @@ from itertools import chain
 
 from anubis.core.campaign.planning import follow_ups, parts_positions
 from anubis.core.fabric import natural_key
-from anubis.core.judge.calibration import SMALL
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import add_hints
 from anubis.core.network.job_search import (
@@ -49,6 +48,7 @@ from anubis.core.records import (
 )
 
 SECOND_TRIES = 1  # turns: what fails in two tries on one node fails there
+FEW_NODES = 20  # of one kind; of more, those that fell short show how runs differ
 CONTROLS = 7  # good nodes of few: half of their runs may be bad, and all are good in one of 128
 CONFIRMING_TURNS = 3  # rounds, each with other partners; after them only groups are searched
 
@@ -172,7 +172,7 @@ def _controls(plan: Plan, sku: str, workload: Workload, assessment: Assessment) 
                 if node in well and plan.sku(node) == sku and verdict.similarity is not None:
                     worst[node] = min(worst.get(node, 1.0), verdict.similarity)
     good = sorted(sorted(worst, key=natural_key), key=worst.__getitem__, reverse=True)
-    are_few = sum(node.sku == sku for node in plan.nodes) < SMALL
+    are_few = sum(node.sku == sku for node in plan.nodes) < FEW_NODES
     yield from good[: CONTROLS if are_few else 1]
 
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from anubis.core.judge import ecdf
     from anubis.core.judge.slow_steps import SlowSamples
 
+DIGITS = 9  # of repeatability: processors add up vectors of different lengths, in another order
 MOST_ROUNDS = 100  # a fleet whose kept units alternate for ever is refused
 OF_SLOW_STEPS = 0.3  # share of the rate of false alarms; the rest is for mean and typical step
 OF_SIBLINGS = 0.3  # share of the rest, for the comparison of a unit with its siblings
@@ -458,7 +459,7 @@ def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | Non
     sample always agrees with itself.)"""
     votes_each = np.bincount(votes)
     pairs = votes.size**2 - int(np.sum(votes_each**2))
-    return 1 - max(0.0, float(sums.sum())) / pairs if pairs else None
+    return round(1 - max(0.0, float(sums.sum())) / pairs, DIGITS) if pairs else None
 
 
 def halve(measured: ecdf.Bundle) -> tuple[ecdf.Bundle, ecdf.Bundle] | None:

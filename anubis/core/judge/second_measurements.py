@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -61,17 +61,14 @@ def judge_by_both_times(
     if not again.size:
         return {}, excused
     planned, repeated = judge_each_time([alike[i] for i in again.tolist()], criterion, planned_runs)
-    first, second, similarity[again] = (
-        to_similarity(shortfall, criterion)
-        for shortfall in (
-            planned.suspicion(criterion),
-            repeated.suspicion(criterion),
-            planned.together(repeated, criterion),
-        )
-    )
     limit = 1 - criterion.alpha
+    first, second = (
+        to_similarity(short.suspicion(criterion), criterion) for short in (planned, repeated)
+    )
     alone = np.array([len(alike.participants[i]) == 1 for i in again])
     controls = alone & (1 - first <= GOOD * limit)
+    of_all = learn_from_controls(criterion, repeated, controls)
+    similarity[again] = to_similarity(planned.together(repeated, of_all), criterion)
     upset = again[controls & (1 - second >= limit)]
     equal_chances = count_equal_chances(planned, repeated, criterion, len(alike))
     doubts = {}
@@ -96,6 +93,24 @@ def judge_by_both_times(
                 f"{as_bad_once} of {len(alike)} were as bad once and good the other time"
             )
     return doubts, excused
+
+
+def learn_from_controls(criterion: Criterion, again: Shortfalls, controls: Flags) -> Criterion:
+    """The criterion with the slow steps of good units that were measured again as well. Of few
+    nodes the steps of one measurement are too few to say how rare a slow one is."""
+    slow = criterion.slow_steps
+    if slow is None or not controls.any():
+        return criterion
+    more, steps = again.slow[:, controls].sum(axis=1), int(again.steps[controls].sum())
+    shares = tuple(
+        replace(
+            share,
+            share=(share.share * share.steps + int(hits)) / (share.steps + steps),
+            steps=share.steps + steps,
+        )
+        for share, hits in zip(slow.shares, more, strict=True)
+    )
+    return replace(criterion, slow_steps=replace(slow, shares=shares))
 
 
 def judge_each_time(
@@ -154,8 +169,8 @@ def _count_equal_chances(first: Samples, second: Samples, units: int) -> Ints:
     for i in np.flatnonzero(often & ~explained).tolist():
         at_first, runs = int(np.sum(first >= limit[i])), units + controls
         share = (at_first + int(came[i])) / runs
-        known = SlowShare(times=1.0, share=share, steps=runs, correlation=0.0)
-        explained[i] = tail_chances(at_first, known)[twice[i]] > BY_CHANCE
+        share_of_runs = SlowShare(times=1.0, share=share, steps=runs, correlation=0.0)
+        explained[i] = tail_chances(at_first, share_of_runs)[twice[i]] > BY_CHANCE
     counts[bad] = np.where(explained, once + came, 0)
     return counts
 
