@@ -25,6 +25,7 @@ AnubisError                exit code 2: no verdict
 ├── NotifyError            the receiver of messages does not answer, or refuses one
 └── StoreError             the history cannot be read or written
     ├── StoreUnreachableError  it cannot be reached now; a later try may succeed
+    ├── StoreFailedError       its database refuses: it is full, damaged or not writable
     ├── CampaignTakenError     another process drives that campaign
     └── UnknownRecordError     exit code 64: the history has no record of that name
         └── UnknownCampaignError
@@ -156,6 +157,10 @@ class StoreError(AnubisError):
 
 
 class StoreUnreachableError(StoreError):
+    pass
+
+
+class StoreFailedError(StoreError):
     pass
 
 

@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-from anubis.core.errors import AnubisError, CatalogError, ConfigError, StoreUnreachableError
+from anubis.core.errors import (
+    AnubisError,
+    CatalogError,
+    ConfigError,
+    StoreFailedError,
+    StoreUnreachableError,
+)
 from anubis.core.text import escape_line
 
 MEDIA_TYPE = "application/problem+json"
@@ -39,8 +45,10 @@ def problem(status: int, detail: str) -> bytes:
 
 
 def status_of(error: AnubisError) -> int:
-    """HTTP status of an error: 400, or 503 if the history cannot be reached."""
-    return 503 if isinstance(error, StoreUnreachableError) else 400
+    """HTTP status of an error: 400, or 503 if the history cannot be reached or its database
+    refuses. A report that is answered by 503 is sent again, and one by 400 is dropped."""
+    is_ours = isinstance(error, StoreUnreachableError | StoreFailedError)
+    return 503 if is_ours else 400
 
 
 SCHEMA = {

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from anubis.core.errors import StoreError, StoreUnreachableError
+from anubis.core.errors import StoreError, StoreFailedError, StoreUnreachableError
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ def explain(place: str, error: SQLAlchemyError | OSError | UnicodeDecodeError) -
     """Return the error for a failed transaction; by then it has been rolled back."""
     line = _first_line(getattr(error, "orig", None) or error)
     advice = next((advice for words, advice in ADVICE if words in line.lower()), "")
-    kind = StoreUnreachableError if _may_pass(error) else StoreError
+    kind = StoreUnreachableError if _may_pass(error) else StoreFailedError
     return kind(f'history "{place}": {line}' + (f"; {advice}" if advice else ""))
 
 

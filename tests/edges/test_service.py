@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sqlite3
 import threading
 import time
 from base64 import b64encode
@@ -14,10 +15,18 @@ from hashlib import sha256
 from pathlib import Path
 
 import anyio
+import psycopg
 import pytest
 from jsonschema import Draft202012Validator
+from sqlalchemy.exc import OperationalError
 
-from anubis.core.errors import AnubisError, StoreError, StoreUnreachableError, UsageError
+from anubis.core.errors import (
+    AnubisError,
+    StoreError,
+    StoreUnreachableError,
+    UnknownRecordError,
+    UsageError,
+)
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.events import KEPT, Debt, IncidentReported
 from anubis.core.history.status import Incident, Job, Repair
@@ -38,11 +47,12 @@ from anubis.service.fleet_cache import Board, Snapshot
 from anubis.service.gate import GateQuestion, Gates, StartedTests, reply
 from anubis.service.keeper_turns import LONGEST_TURN_S, Turns
 from anubis.service.metrics import Gauges
-from anubis.service.problems import OwnFiles, Refused
+from anubis.service.problems import OwnFiles, Refused, status_of
 from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.service.service_state import AuditTrail
 from anubis.store import claims, database
+from anubis.store.database_errors import explain
 from anubis.store.keeping import LastTurn
 from anubis.store.tokens import AuditEntry
 from tests.edges.desk import check_line
@@ -585,6 +595,22 @@ def test_the_audit_waits_for_a_history_that_cannot_be_reached():
     trail.add(replace(entry, at=3.0))
     trail._flush()
     assert [entry.at for entry in kept] == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        sqlite3.OperationalError("database or disk is full"),
+        sqlite3.OperationalError("attempt to write a readonly database"),
+        psycopg.errors.DiskFull("could not extend file: No space left on device"),
+    ],
+)
+def test_a_report_that_the_database_refuses_is_to_be_sent_again(trouble):
+    assert status_of(explain("here", OperationalError("INSERT", {}, trouble))) == 503
+
+
+def test_a_request_for_an_unknown_record_is_not_to_be_sent_again():
+    assert status_of(UnknownRecordError("no such node")) == 400
 
 
 def test_a_gate_whose_caller_left_delays_no_other(monkeypatch):
