@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -87,6 +87,14 @@ def time_in(
     if not time.doubt:
         return time
     return replace(time, doubt=f"the clock of {part.cluster} is in doubt: {time.doubt}")
+
+
+def running_time(part: ClusterHistory, caller: Caller) -> Callable[[], Time]:
+    """The time of a turn, which goes on while the turn waits to be alone: what others keep
+    meanwhile must not seem to lie in its future."""
+    asked_s = caller.uptime()[1]
+    time = time_in(part, caller, is_turn=True)
+    return lambda: replace(time, now=time.now + caller.uptime()[1] - asked_s)
 
 
 def enter(

@@ -32,7 +32,7 @@ from anubis.core.keep.commands import (
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.life import Life, Proof
 from anubis.operations.caller import NO_CALLER, Caller
-from anubis.operations.clusters import find, look_up, resolve, time_in
+from anubis.operations.clusters import find, look_up, resolve, running_time, time_in
 from anubis.operations.keep_actions import ActionRunner
 from anubis.operations.keep_turns import KeeperTurns
 from anubis.operations.keeping import (
@@ -150,9 +150,8 @@ def approve(
     """Approve proposals: all of them, or none. `drive`: as in `keep`."""
     with caller.history() as history, history.together():
         part = resolve(history, keeping.cluster, caller)
-        time = time_in(part, caller, is_turn=True)
-        with part.keeping.turn(caller.name(), time) as turn:
-            KeeperTurns(keeping, history, part, caller).abide(turn, time.now)
+        with part.keeping.turn(caller.name(), running_time(part, caller)) as turn:
+            KeeperTurns(keeping, history, part, caller).abide(turn, turn.now)
             keeper = turn.keeper(keeping.policy, keeping.remedy_of)
             is_left_to_others = bool(keeping.acting) and keeping.policy.acts_on_nodes
             has_no_owner = keeping.orchestrator is None and not is_left_to_others
@@ -163,10 +162,10 @@ def approve(
                         f"action {id} cannot be done: the cluster has no orchestrator; name one"
                         f" in its file"
                     )
-                _approve(action, keeper, turn, time.now, caller.name())
+                _approve(action, keeper, turn, turn.now, caller.name())
                 order = f"keep --do {id}: {sentence(action.command)}"
-                history.audit.add([order_entry(order, part.cluster, caller.name(), time.now)])
-            turn.end(keeper, News(event_records=(), conclusions=()), time.now)
+                history.audit.add([order_entry(order, part.cluster, caller.name(), turn.now)])
+            turn.end(keeper, News(event_records=(), conclusions=()), turn.now)
             keeping.post(turn)
     return keep(keeping, caller, drive)
 

@@ -32,7 +32,7 @@ from anubis.core.keep.keeper_events import (
 from anubis.core.keep.life import Life, Proof
 from anubis.core.keep.reasons import reason
 from anubis.operations.caller import Caller
-from anubis.operations.clusters import time_in
+from anubis.operations.clusters import running_time, time_in
 from anubis.operations.decide import past_of, read_repertoire
 from anubis.operations.keeper_news import proven_nodes, terms_of, time_passed, verdicts_of
 from anubis.operations.keeping import Keeping, acting_process, refuse_another
@@ -59,7 +59,8 @@ class KeeperTurns:
         """Take a turn: read what is new, and keep what follows from it. Return the keeper as it
         is then."""
         seen = self._observe()
-        time = self.time()
+        clock = running_time(self.part, self.caller)
+        time = clock()
         at = time.now
         self.part.holds.settle(at)
         terms = self.terms(Proof.FULL)
@@ -69,7 +70,9 @@ class KeeperTurns:
         history = cache(partial(past_of, self.part, at, repertoire, standing=present.standing))
         prove = partial(proven_nodes, self.part, at, terms, repertoire, history)
         verdicts = verdicts_of(self.part, conclusions, present.standing, prove)
-        with self.part.keeping.turn(self._own_name, time) as turn:
+        with self.part.keeping.turn(self._own_name, clock) as turn:
+            # it may have waited for other turns, which received later reports
+            at, time = turn.now, replace(time, now=turn.now)
             self.refuse_superseded()
             self.abide(turn, at)
             keeper, news = turn.keeper(self.keeping.policy, self.keeping.remedy_of), turn.news()
@@ -132,14 +135,14 @@ class KeeperTurns:
         self, events: Sequence[LifeEvent], action: LifeAction, stage: Stage, note: str
     ) -> None:
         """Take a turn for what an action brought, and note the action's progress."""
-        time, at = self.time(), events[-1].at
+        at = events[-1].at
         event_records = tuple(event for event in events if isinstance(event, EventRecord))
-        with self.part.keeping.turn(self._own_name, time) as turn:
+        with self.part.keeping.turn(self._own_name, running_time(self.part, self.caller)) as turn:
             self.abide(turn, at)
             keeper = turn.keeper(self.keeping.policy, self.keeping.remedy_of)
             turn.keep(keeper.handle(*events), at)
             turn.follow(action, stage, at, note)
-            turn.end(keeper, News(event_records=event_records, conclusions=()), time.now)
+            turn.end(keeper, News(event_records=event_records, conclusions=()), turn.now)
             self.keeping.post(turn)
 
     def _observe(self) -> FleetSeen | None:

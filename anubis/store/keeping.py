@@ -243,6 +243,7 @@ class Turn:
     ) -> None:
         self._connection = connection
         self._time = time
+        self.now = time.now if time else math.inf
         self._cluster = cluster
         self._before: dict[str, Life] = {}  # as they stand on disk
         self._damaged: list[str] = []
@@ -269,8 +270,7 @@ class Turn:
     def news(self) -> News:
         """Return the news. An event record dated later than now, and what followed from it, are
         redated to now, so that news of a later turn comes after them."""
-        news = news_of(self._connection, self._cluster)
-        now = self._time.now if self._time else math.inf
+        news, now = news_of(self._connection, self._cluster), self.now
         early = sorted(
             {
                 event_record.at
@@ -413,11 +413,11 @@ class KeeperState:
         self._lives: tuple[tuple[float | None, ...], list[Life]] | None = None
 
     @contextmanager
-    def turn(self, by: str, time: Time | None = None) -> Iterator[Turn]:
+    def turn(self, by: str, time: Callable[[], Time] | None = None) -> Iterator[Turn]:
         """Take a turn. `by`: the process that takes it, for the record. `time`: the clock that
-        tells ages; None: no age is told."""
+        tells ages, asked once the turn is alone; None: no age is told."""
         with self._database.writing() as connection, write_alone(connection, KEEPERS.table):
-            turn = Turn(connection, self._cluster, by, time)
+            turn = Turn(connection, self._cluster, by, time() if time else None)
             yield turn
         self._lives = turn.left
 

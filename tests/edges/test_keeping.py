@@ -104,7 +104,7 @@ from anubis.store import codec
 from anubis.store.executions import Executions
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
-from anubis.store.keeping import News
+from anubis.store.keeping import KeeperState, News
 from anubis.text.wording import moment
 from tests.core.watched import StandIn, healthy
 from tests.edges.desk import FLOW, Desk
@@ -292,6 +292,27 @@ def test_from_a_bad_node_to_its_proven_return(site):
     fleet = site.keep(**ACT)
     assert states(fleet)[site.bad] is State.IN_SERVICE
     assert not site.owner.nodes[site.bad].cordon
+
+
+def test_a_turn_that_waits_for_another_one_leaves_reports_their_dates(site, monkeypatch):
+    good, take, begun = _good(site), KeeperState.turn, []
+
+    @contextmanager
+    def turn(state, by, clock=None):
+        if not begun:
+            begun.append(site.later(10))
+            site.tell(RepairBegun(nodes=(good,)))
+            site.later(10)
+            site.tell(RepairDone(nodes=(good,)))
+            keep(site.keeping(owner=False), site.caller)  # of another process, which is faster
+        with take(state, by, clock) as taken:
+            yield taken
+
+    site.keep(owner=False)
+    monkeypatch.setattr(KeeperState, "turn", turn)
+    life = site.keep(owner=False).lives[good]
+    assert begun[0] < life.repair_begun_at < begun[0] + 10 < life.repair_done_at
+    assert life.repair_done_at in {owed.at for owed in life.owed}
 
 
 def test_a_repair_that_is_proven_in_part_brings_no_node_back(site, monkeypatch):
