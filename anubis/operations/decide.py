@@ -169,6 +169,27 @@ def _partners(
     return tuple(n for n in candidates if past.standing.judgement(n) is Judgement.HEALTHY)
 
 
+def partners_in_tests(
+    event: FleetEvent,
+    terms: Terms,
+    repertoire: Repertoire,
+    past: Past,
+    history: ClusterHistory,
+    at: float,
+) -> list[str]:
+    """Proven nodes that other tests hold, if without them there are too few partners for a
+    benchmark of the suite; else none. A test that left it out would clear a node of defects that
+    only it finds."""
+    free, standing = _partners(event, terms, past, history, at), past.standing
+    held = {hold.node for hold in history.holds.current(at)} & standing.passed.keys()
+    proven = [n for n in sorted(held) if standing.judgement(n) is Judgement.HEALTHY]
+    proven = [node for node in proven if node not in event.nodes]
+    if not len(free) < planning.MET <= len(free) + len(proven):
+        return []
+    menu = offers(repertoire.plan({*event.nodes, *proven}), past.measured_s)
+    return proven if any(not (offer.alone or offer.by_all) for offer in menu) else []
+
+
 def busy_nodes(history: ClusterHistory, at: float) -> set[str]:
     """Nodes that are at work or held."""
     return jobs_on_nodes(history.jobs.open_jobs(), at).keys() | {

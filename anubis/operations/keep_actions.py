@@ -45,7 +45,7 @@ from anubis.core.keep.reasons import reason
 from anubis.core.keep.suspicions import nodes_suspected
 from anubis.core.records import Judgement
 from anubis.operations.clusters import THIS_MACHINE
-from anubis.operations.decide import past_of, read_repertoire, weigh
+from anubis.operations.decide import partners_in_tests, past_of, read_repertoire, weigh
 from anubis.operations.keep_turns import KeeperTurns
 from anubis.operations.names import new_name
 from anubis.operations.notify import messages_of
@@ -56,6 +56,7 @@ from anubis.reach.orchestrators.orchestrator import Refusals
 from anubis.reach.orchestrators.site_commands import MARK, end_marked, run_command
 from anubis.store.database_errors import insist
 from anubis.store.holds import HeldNodes, holder_of
+from anubis.text.wording import short_node_list
 
 MOST_ORDERS = 200  # sent at once: few enough for one command, and to send again after a crash
 
@@ -166,7 +167,12 @@ class ActionRunner:
         terms = replace(self._turns.terms(test.proof), repaired=test.follows_repair)
         repertoire = read_repertoire(terms)
         event, past = _event(test), past_of(self._part, at, repertoire).doubting(time.doubt)
-        decision = weigh(event, terms, repertoire, past, self._part, at)
+        known = event, terms, repertoire, past, self._part, at
+        if test.proof in (Proof.FULL, Proof.OF_CATEGORY) and (held := partners_in_tests(*known)):
+            why = f"its partners {short_node_list(held)} are being tested; wait until that ends"
+            self._refuse(action, test, why, are_nodes_busy=True)
+            return True
+        decision = weigh(*known)
         decision = self._part.decisions.add(decision)
         self._caller.decided(decision)
         if not decision.tests:

@@ -789,6 +789,29 @@ def test_a_command_runs_only_if_nothing_told_since_it_was_kept_forbids_it(site):
     assert life.attempts == (), "what did not begin is no attempt"
 
 
+def test_a_suspicion_waits_for_partners_that_other_tests_hold(site):
+    site.mend()
+    pairs = {"benchmark": "pair_torch", "rounds": 1}
+    site.suite = site.desk.suite(site.desk.flow(), pairs, name="pairs.yaml")
+    site.accept()
+    site.keep(**ACT)
+    suspected, *others = site.owner.nodes
+    site.tell(SuspicionRaised(nodes=(suspected,), category="gpu", confidence=0.9, source="watch"))
+    with (
+        History.open(site.history) as history,
+        history.only().holds.hold(others, "somebody else", lambda: site.now + 100),
+    ):
+        fleet = site.keep(**ACT)
+    (test,) = [a for a in fleet.actions if isinstance(a.command, Prove)]
+    assert (test.stage, states(fleet)[suspected]) == (Stage.FAILED, State.SUSPECT)
+    assert "are being tested; wait until that ends" in test.note
+    site.later(3600)
+    assert states(site.keep(**ACT))[suspected] is State.IN_SERVICE
+    with History.open(site.history) as history:
+        (decision,) = history.only().decisions.newest(1)
+    assert {"flow", "pair_torch"} == {test.benchmark for test in decision.tests}
+
+
 def test_no_command_runs_on_a_node_that_is_measured(site):
     policy, log = repair_by(site, "exit 0")
     policy["repair"] = Mode.PROPOSE
