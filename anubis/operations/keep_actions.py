@@ -167,12 +167,12 @@ class ActionRunner:
         terms = replace(self._turns.terms(test.proof), repaired=test.follows_repair)
         repertoire = read_repertoire(terms)
         event, past = _event(test), past_of(self._part, at, repertoire).doubting(time.doubt)
-        known = event, terms, repertoire, past, self._part, at
-        if test.proof in (Proof.FULL, Proof.OF_CATEGORY) and (held := partners_in_tests(*known)):
+        question = event, terms, repertoire, past, self._part, at
+        if test.proof in (Proof.FULL, Proof.OF_CATEGORY) and (held := partners_in_tests(*question)):
             why = f"its partners {short_node_list(held)} are being tested; wait until that ends"
             self._refuse(action, test, why, are_nodes_busy=True)
             return True
-        decision = weigh(*known)
+        decision = weigh(*question)
         decision = self._part.decisions.add(decision)
         self._caller.decided(decision)
         if not decision.tests:
