@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 
 from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
@@ -39,7 +40,7 @@ from anubis.operations.clusters import (
     time_in,
 )
 from anubis.operations.requests import Terms
-from anubis.operations.selector import Past, Selector, offers, read_past
+from anubis.operations.selector import Offer, Past, Selector, offers, read_past
 from anubis.store.history import ClusterHistory, History
 from anubis.text import places
 
@@ -126,68 +127,60 @@ def add(decision: Decision, history: History) -> None:
     history.cluster(decision.cluster).decisions.add(decision)
 
 
-def weigh(
-    event: FleetEvent,
-    terms: Terms,
-    repertoire: Repertoire,
-    past: Past,
-    history: ClusterHistory,
-    at: float,
-) -> Decision:
-    """Decide, without writing the decision to the history."""
-    selector = Selector(past, repertoire.policy)
-    partners = _partners(event, terms, past, history, at)
-    nodes = {*event.nodes, *partners}
-    menu = (
-        offers(repertoire.plan(nodes), past.measured_s, together=terms.together)
-        if event.nodes
-        else ()
-    )
-    return selector.weigh(
-        event,
-        menu,
-        at=at,
-        together=terms.together,
-        partners=partners,
-        budget=terms.budget or Budget(),
-    )
+@dataclass(frozen=True, kw_only=True)
+class Weighing:
+    """An event of a cluster, and all that is read to weigh which tests it is worth."""
 
+    event: FleetEvent
+    terms: Terms
+    repertoire: Repertoire
+    past: Past
+    history: ClusterHistory
+    at: float
 
-def _partners(
-    event: FleetEvent, terms: Terms, past: Past, history: ClusterHistory, at: float
-) -> tuple[str, ...]:
-    """Proven nodes as partners: those of the job or of the idle nodes themselves, for other events
-    any that are idle; and those named."""
-    match event:
-        case JobAllocated() | Tick():
-            own = list(event.nodes)
-        case _:
-            not_free = busy_nodes(history, at) | history.keeping.left_alone()
-            not_free |= open_windows(past.windows, at).keys()
-            own = [node for node in past.standing.passed if node not in not_free]
-    candidates = dict.fromkeys([*own, *terms.partners])
-    return tuple(n for n in candidates if past.standing.judgement(n) is Judgement.HEALTHY)
+    def decide(self) -> Decision:
+        """Decide, without writing the decision to the history."""
+        nodes, together = self.event.nodes, self.terms.together
+        menu = self._offers({*nodes, *self.partners}, together) if nodes else ()
+        return Selector(self.past, self.repertoire.policy).weigh(
+            self.event,
+            menu,
+            at=self.at,
+            together=together,
+            partners=self.partners,
+            budget=self.terms.budget or Budget(),
+        )
 
+    @cached_property
+    def partners(self) -> tuple[str, ...]:
+        """Proven nodes as partners: those of the job or of the idle nodes themselves, for other
+        events any that are idle; and those named."""
+        if isinstance(self.event, JobAllocated | Tick):
+            own = list(self.event.nodes)
+        else:
+            not_free = busy_nodes(self.history, self.at) | self.history.keeping.left_alone()
+            not_free |= open_windows(self.past.windows, self.at).keys()
+            own = [node for node in self.past.standing.passed if node not in not_free]
+        return tuple(filter(self._is_proven, dict.fromkeys([*own, *self.terms.partners])))
 
-def partners_in_tests(
-    event: FleetEvent,
-    terms: Terms,
-    repertoire: Repertoire,
-    past: Past,
-    history: ClusterHistory,
-    at: float,
-) -> list[str]:
-    """Proven nodes that other tests hold, if without them there are too few partners for a
-    benchmark of the suite; else none. A test that left it out would clear a node of defects that
-    only it finds."""
-    free, standing = _partners(event, terms, past, history, at), past.standing
-    held = {hold.node for hold in history.holds.current(at)} & standing.passed.keys()
-    proven = [n for n in sorted(held) if standing.judgement(n) is Judgement.HEALTHY]
-    proven = [node for node in proven if node not in event.nodes]
-    if not len(free) < planning.MET <= len(free) + len(proven):
-        return []
-    menu = offers(repertoire.plan({*event.nodes, *proven}), past.measured_s)
-    return proven if any(not (offer.alone or offer.by_all) for offer in menu) else []
+    @property
+    def partners_in_tests(self) -> list[str]:
+        """Proven nodes that other tests hold, if without them there are too few partners for a
+        benchmark of the suite; else none. A test that left it out would clear a node of defects
+        that only it finds."""
+        held = {hold.node for hold in self.history.holds.current(self.at)}
+        held &= self.past.standing.passed.keys() - set(self.event.nodes)
+        proven = sorted(filter(self._is_proven, held))
+        if not len(self.partners) < planning.MET <= len(self.partners) + len(proven):
+            return []
+        menu = self._offers({*self.event.nodes, *proven})
+        return proven if any(not (offer.alone or offer.by_all) for offer in menu) else []
+
+    def _is_proven(self, node: str) -> bool:
+        return self.past.standing.judgement(node) is Judgement.HEALTHY
+
+    def _offers(self, nodes: AbstractSet[str], together: bool = False) -> Sequence[Offer]:
+        return offers(self.repertoire.plan(nodes), self.past.measured_s, together=together)
 
 
 def busy_nodes(history: ClusterHistory, at: float) -> set[str]:

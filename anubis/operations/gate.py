@@ -20,12 +20,12 @@ from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
     USUAL,
     Repertoire,
+    Weighing,
     add,
     keep,
     past_of,
     read_repertoire,
     refuse_nodes,
-    weigh,
 )
 from anubis.operations.keeper_news import objections_in, past_after
 from anubis.operations.owners import owner_name, reported_work
@@ -141,7 +141,9 @@ def _read_facts(
     involved = {*nodes, *terms.partners}
     past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
     past = past.add_objections(objections_in(part, time, involved, terms.benchmarks))
-    decision = weigh(job, terms, repertoire, past, part, time.now)
+    decision = Weighing(
+        event=job, terms=terms, repertoire=repertoire, past=past, history=part, at=time.now
+    ).decide()
     maintained = _maintained(nodes, past, time.now, duration_s)
     standing, links = past.standing, past.links_among(nodes)
     unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained

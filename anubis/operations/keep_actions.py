@@ -45,7 +45,7 @@ from anubis.core.keep.reasons import reason
 from anubis.core.keep.suspicions import nodes_suspected
 from anubis.core.records import Judgement
 from anubis.operations.clusters import THIS_MACHINE
-from anubis.operations.decide import partners_in_tests, past_of, read_repertoire, weigh
+from anubis.operations.decide import Weighing, past_of, read_repertoire
 from anubis.operations.keep_turns import KeeperTurns
 from anubis.operations.names import new_name
 from anubis.operations.notify import messages_of
@@ -166,17 +166,23 @@ class ActionRunner:
             return True
         terms = replace(self._turns.terms(test.proof), repaired=test.follows_repair)
         repertoire = read_repertoire(terms)
-        event, past = _event(test), past_of(self._part, at, repertoire).doubting(time.doubt)
-        question = event, terms, repertoire, past, self._part, at
-        if test.proof in (Proof.FULL, Proof.OF_CATEGORY) and (held := partners_in_tests(*question)):
+        weighing = Weighing(
+            event=_event(test),
+            terms=terms,
+            repertoire=repertoire,
+            past=past_of(self._part, at, repertoire).doubting(time.doubt),
+            history=self._part,
+            at=at,
+        )
+        is_proof = test.proof in (Proof.FULL, Proof.OF_CATEGORY)
+        if is_proof and (held := weighing.partners_in_tests):
             why = f"its partners {short_node_list(held)} are being tested; wait until that ends"
             self._refuse(action, test, why, are_nodes_busy=True)
             return True
-        decision = weigh(*question)
-        decision = self._part.decisions.add(decision)
+        decision = self._part.decisions.add(weighing.decide())
         self._caller.decided(decision)
         if not decision.tests:
-            self._answer_untested(action, test, past, at)
+            self._answer_untested(action, test, weighing.past, at)
             return True
         tests = carried_out_tests(decision, terms, self._caller, name, leaves_out_busy=True)
         self._carry_out(action, test, name, tests)

@@ -31,7 +31,7 @@ from anubis.core.select.decision import Decision
 from anubis.core.select.selection import Budget
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.decide import Repertoire, past_of, read_repertoire, weigh
+from anubis.operations.decide import Repertoire, Weighing, past_of, read_repertoire
 from anubis.operations.keeping import DEFAULT
 from anubis.operations.requests import Terms
 from anubis.operations.selector import Past, Present
@@ -260,9 +260,16 @@ def proven_nodes(
     """Those of the nodes that passed everything that would be chosen for new ones, and when the
     first of these tests began. `past`: reads the whole past."""
     before = past()
-    decision = weigh(NodeAdded(nodes=nodes), terms, repertoire, before, part, at)
+    weighing = Weighing(
+        event=NodeAdded(nodes=nodes),
+        terms=terms,
+        repertoire=repertoire,
+        past=before,
+        history=part,
+        at=at,
+    )
     chosen = defaultdict[str, set[str]](set)
-    for test in decision.tests:
+    for test in weighing.decide().tests:
         for node in test.nodes:
             chosen[node].add(test.benchmark)
     counted = before.standing.counted

@@ -8,7 +8,7 @@ from anubis.core.history.events import EventRecord, FleetEvent, KeptEvent
 from anubis.core.select.decision import Decision
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import find, time_in
-from anubis.operations.decide import USUAL, keep, past_of, read_repertoire, refuse_nodes, weigh
+from anubis.operations.decide import USUAL, Weighing, keep, past_of, read_repertoire, refuse_nodes
 from anubis.operations.keeper_news import objections_in
 from anubis.operations.names import new_name
 from anubis.operations.requests import Terms
@@ -30,7 +30,9 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NO_CALLER) 
                 note([EventRecord(id=new_name(event.kind, at), at=at, event=event)], part)
             past = past_of(part, at, repertoire).doubting(time.doubt)
             past = past.add_objections(objections_in(part, time, event.nodes, terms.benchmarks))
-            weighed = weigh(event, terms, repertoire, past, part, at)
-            decision = replace(weighed, cluster=part.cluster)
+            weighing = Weighing(
+                event=event, terms=terms, repertoire=repertoire, past=past, history=part, at=at
+            )
+            decision = replace(weighing.decide(), cluster=part.cluster)
             keep(decision, cluster, history, caller)
         return decision

@@ -21,13 +21,13 @@ from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
     USUAL,
+    Weighing,
     add,
     busy_nodes,
     keep,
     past_of,
     read_repertoire,
     refuse_nodes,
-    weigh,
 )
 from anubis.operations.decided_tests import carried_out_tests
 from anubis.operations.keeper_news import objections_in, past_after
@@ -64,8 +64,10 @@ def sweep(
         jobs = part.jobs.open_jobs()
         work = others_work(cluster_file(part, terms.cluster), past.windows, time.now, jobs)
         idle = Tick(nodes=tuple(drop_busy(_idle_nodes(nodes, past, part, time.now), work, caller)))
-        weighed = weigh(idle, terms, repertoire, past, part, time.now)
-        decision = replace(weighed, cluster=part.cluster)
+        weighing = Weighing(
+            event=idle, terms=terms, repertoire=repertoire, past=past, history=part, at=time.now
+        )
+        decision = replace(weighing.decide(), cluster=part.cluster)
         if not decision.tests:
             keep(decision, cluster, history, caller)
     caller.decided(decision)
