@@ -577,10 +577,10 @@ OUT_OF_BAND = [(name, "mgmt0", "oob", f"Gi0/{name}") for name in ("leaf0", "leaf
 OF_HOSTS = [(f"gpu{leaf}0", "eno1", "oob", f"Gi0/gpu{leaf}") for leaf in range(2)]
 
 
-def write_lldp(cables, *, called=str, chassis=str, described=None, anonymous=()) -> str:
+def write_lldp(cables, *, called=str, chassis=str, described=None, anonymous=(), silent=()) -> str:
     """Write what both ends of cables see. `called`: a machine by its neighbours, `chassis`: by
     itself. `described`: a port whose id is an address. `anonymous`: a machine and the neighbour
-    that sees no name of it."""
+    that sees no name of it. `silent`: the beginnings of names of machines without capabilities."""
     seen: dict[str, dict[str, object]] = {}
     for a, port_a, b, port_b in [*cables, *((b, pb, a, pa) for a, pa, b, pb in cables)]:
         kind = "Station" if b.startswith("gpu") else "Bridge"
@@ -588,7 +588,7 @@ def write_lldp(cables, *, called=str, chassis=str, described=None, anonymous=())
         plain = {"id": {"type": "ifname", "value": port_b}}
         about = {
             "id": {"type": "mac", "value": f"02:{b}"},
-            "capability": {"type": kind, "enabled": True},
+            **({} if b.startswith(silent) else {"capability": {"type": kind, "enabled": True}}),
         }
         speed = "1000BaseTFD" if "oob" in (a, b) else "400GbaseDR4"
         seen.setdefault(chassis(a), {})[port_a] = {
@@ -610,13 +610,16 @@ def with_domain(name: str) -> str:
         {"called": str.upper},
         {"described": "swp1"},
         {"anonymous": [("leaf0", "gpu00"), ("leaf0", "gpu01")]},
+        {"anonymous": [(b, a) for a, _, b, _ in CABLES] + [("leaf0", "spine")]},
+        {"silent": "gpu"},
+        {"silent": ("leaf", "spine")},
         {"cables": CABLES + OUT_OF_BAND},
         {"cables": CABLES + OUT_OF_BAND + OF_HOSTS},
         {"cables": CABLES + OF_HOSTS},
     ],
     ids=lambda odd: str(next(iter(odd))) if len(odd) == 1 else None,
 )
-def test_domains_addresses_shared_descriptions_and_management_do_not_change_the_fabric(odd):
+def test_names_capabilities_descriptions_and_management_do_not_change_the_fabric(odd):
     """The fabric of the same cables, whatever its machines and ports are called."""
     found = parse(write_lldp(**{"cables": CABLES, **odd}), "it")
     fabric = found.fabric
@@ -787,6 +790,9 @@ def test_one_word_at_two_tiers_is_two_switches():
         ("  \n", "is empty"),
         ("hello to the world of tables\n", "no fabric could be read"),
         ("| a | b |\n|---|---|\n", "no fabric could be read"),
+        ("{ SW Ports:65 SystemGUID:b8599f03 } { CA Ports:01 } PHY=4x", "no fabric could be read"),
+        ('[{"source_guid": "b8599f03", "destination_port": "1"}]', "no fabric could be read"),
+        ("MQM9700 l1\n P1 -4x-> HCA_1 n1 P1\n P2 -4x-> HCA_1 n2 P1\n", "no fabric could be read"),
         ("\t\x1b[4mGPU0\tGPU1\x1b[0m\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n", "inside of one node"),
         ("[]", "holds no topology"),
         ("[1, 2", "not valid JSON: line 1: .*cut off"),

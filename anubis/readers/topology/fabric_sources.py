@@ -42,6 +42,7 @@ LIVE = ("ibnetdiscover",)
 FOLLOWED = 64  # NICs between which routes are followed, to see whether they arrive
 
 _OF_IBNETDISCOVER = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"|^(switch|ca)guid=', re.MULTILINE)
+_OF_JSON = re.compile(r'\s*(\{\s*["}]|\[)')
 _OF_SLURM = re.compile(r"^\s*(SwitchName|Switch|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
 _OF_ONE_NODE = re.compile(r"^(\x1b\[\d*m|\s)*GPU0\s+X\s", re.MULTILINE)
 _OF_YAML = re.compile(
@@ -140,7 +141,7 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
         raise TopologyError(f"{where} is empty: expected the description of a fabric")
     if _OF_IBNETDISCOVER.search(text):
         return ibnetdiscover.parse(text, owners)
-    if text.lstrip()[0] in "{[":
+    if _OF_JSON.match(text):
         return _parse_json(text, where)
     if _OF_YAML.search(text):
         return _parse_yaml(parse_yaml(text, where, TopologyError), where)
@@ -154,13 +155,17 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
     survey = table.parse(text)
     unreadable = sum(finding.kind == "unreadable" for finding in survey.findings)
     if not survey.fabric.nics or len(survey.fabric.nics) < unreadable:
-        raise TopologyError(
-            f"{where}: no fabric could be read from it; known are ibnetdiscover's output, YAML "
-            "like configs/topologies/example.yaml, tables of host and switch, lldpctl -f json, "
-            "Slurm's topology.conf and topology.yaml, kubectl get nodes -o json, and nvidia-smi -q "
-            "of each host, as pdsh writes it"
-        )
+        raise _refusal(where)
     return survey
+
+
+def _refusal(where: str) -> TopologyError:
+    return TopologyError(
+        f"{where}: no fabric could be read from it; known are ibnetdiscover's output, YAML "
+        "like configs/topologies/example.yaml, tables of host and switch, lldpctl -f json, "
+        "Slurm's topology.conf and topology.yaml, kubectl get nodes -o json, and nvidia-smi -q "
+        "of each host, as pdsh writes it"
+    )
 
 
 def _load_text(findings: list[Remark], text: str, where: str, mapping: Path | None) -> Survey:
@@ -209,6 +214,9 @@ def _parse_json_lines(text: str, where: str, error: ValueError) -> Survey:
 
 def _parse_yaml(document: object, where: str) -> Survey:
     if isinstance(document, list):
+        tables = [entry for entry in document if isinstance(entry, dict)]
+        if tables and not any("topology" in entry for entry in tables):
+            raise _refusal(where)
         return slurm.parse_yaml(document, where)
     if isinstance(document, dict) and ("items" in document or "metadata" in document):
         return kubernetes.parse(document, where)

@@ -6,12 +6,14 @@ neighbours are the links between switches. Others may know a port of theirs by a
 then it has the name by which the switch itself knows it, which counters have too.
 
 A machine may be called with its domain here and without it there, or only by its chassis: it is one
-machine. A network for management only is left out, as no job uses it.
+machine. One without capabilities is a switch, unless all hosts are without. A network for
+management only is left out, as no job uses it.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +43,7 @@ class _Neighbour:
     name: str
     port: str
     is_switch: bool
+    forwards: bool  # and says so
     addresses: tuple[str, ...] = ()
     chassis: str = ""
     port_id: str = ""
@@ -54,7 +57,8 @@ def parse(text: str, where: str) -> Survey:
         for host, document in _documents(text, where, draft)
         for neighbour in _neighbours(host, document, draft)
     ]
-    neighbours = _name_ports(_leave_out_management(_name_machines(_part_ports(listed)), draft))
+    machines = _find_hosts(_name_machines(_join_ends(_part_ports(listed))))
+    neighbours = _name_ports(_leave_out_management(machines, draft))
     switches = {neighbour.name for neighbour in neighbours if neighbour.is_switch}
     _report_one_sided(neighbours, switches, draft)
     cabled: set[tuple[str, str]] = set()
@@ -99,6 +103,47 @@ def _part_ports(neighbours: Sequence[_Neighbour]) -> list[_Neighbour]:
         else neighbour
         for neighbour in neighbours
     ]
+
+
+def _join_ends(neighbours: Sequence[_Neighbour]) -> list[_Neighbour]:
+    """Name a machine of which others see only the chassis by the name under which it reports: it
+    lists the other ends of the same cables. Once it has a name, more ends may be known."""
+    named: Sequence[_Neighbour] = ()
+    while named != neighbours:
+        named, names = neighbours, _names_by_chassis(neighbours)
+        neighbours = [
+            replace(neighbour, name=names.get(neighbour.name, neighbour.name))
+            for neighbour in named
+        ]
+    return list(neighbours)
+
+
+def _names_by_chassis(neighbours: Sequence[_Neighbour]) -> dict[str, str]:
+    """The only machine that lists the other ends of the cables to each chassis without a name."""
+    listing: dict[tuple[str, str], set[str]] = {}
+    for neighbour in neighbours:
+        listing.setdefault((plain_name(neighbour.name), neighbour.port), set()).add(neighbour.of)
+    own: dict[str, set[str]] = {}
+    for neighbour in neighbours:
+        if neighbour.name == neighbour.chassis:
+            end = plain_name(neighbour.of), neighbour.device
+            own.setdefault(neighbour.name, set()).update(listing.get(end, ()))
+    uses = Counter(name for names in own.values() for name in names)
+    return {
+        chassis: min(names)
+        for chassis, names in own.items()
+        if len(names) == 1 and uses[min(names)] == 1
+    }
+
+
+def _find_hosts(neighbours: Sequence[_Neighbour]) -> list[_Neighbour]:
+    """Take machines without capabilities for hosts if others forward, and none is a host
+    otherwise."""
+    if any(not neighbour.is_switch for neighbour in neighbours):
+        return list(neighbours)
+    forwarding = {neighbour.name for neighbour in neighbours if neighbour.forwards}
+    ends = {n.name for n in neighbours if n.of in forwarding}.difference(forwarding)
+    return [replace(n, is_switch=n.name not in ends) for n in neighbours]
 
 
 def _name_machines(neighbours: Sequence[_Neighbour]) -> list[_Neighbour]:
@@ -288,6 +333,7 @@ def _neighbour(host: str, device: str, seen: Any) -> _Neighbour:
         name=str(name),
         port=port,
         is_switch=forwards or not listed,
+        forwards=forwards,
         addresses=addresses,
         chassis=str(about.get("id", {}).get("value", "")),
         port_id=str(seen.get("port", {}).get("id", {}).get("value", "")),
