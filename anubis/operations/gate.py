@@ -10,10 +10,11 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from anubis.core.clock import Time
 from anubis.core.history.events import JobAllocated
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Standing, tell_debts
-from anubis.core.records import ClusterIdentity, Judgement, SelectionPolicy
+from anubis.core.records import Judgement, SelectionPolicy
 from anubis.core.select.decision import Decision
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import cluster_file, find, time_in
@@ -23,11 +24,10 @@ from anubis.operations.decide import (
     Weighing,
     add,
     keep,
-    past_of,
     read_repertoire,
     refuse_nodes,
 )
-from anubis.operations.keeper_news import objections_in, past_after
+from anubis.operations.keeper_news import past_by_now, time_after
 from anubis.operations.owners import owner_name, reported_work
 from anubis.operations.requests import GateRequest, Terms
 from anubis.operations.selector import Past
@@ -65,22 +65,41 @@ def gate(
     refused gate leaves no trace. Nodes that the cluster does not have are refused, unless another
     node stops the job anyway: a caller that reads a refusal as "unknown" must not lose a no-go."""
     repertoire = read_repertoire(terms)
+    job = JobAllocated(nodes=tuple(request.nodes), duration_s=request.duration_s)
     with caller.history() as history:
-        facts = _read_facts(history, request, terms, repertoire, caller, file)
-        decision = facts.decision
-        asks = not decision.refused and (request.unknown_passes or not facts.holds_back)
+        part, cluster = find(history, terms.cluster, caller, job.nodes)
+        time = time_in(part, caller)
+        facts = _read_facts(history, part, time, request, terms, repertoire, file)
+        weighed = Weighing(
+            event=job,
+            terms=terms,
+            repertoire=repertoire,
+            past=facts.past,
+            history=part,
+            at=time.now,
+        ).decide()
+        refused = tuple(_refusals(facts, repertoire.policy))
+        decision = replace(weighed, cluster=part.cluster, refused=refused)
+        if not refused:  # a no-go counts, whatever other nodes were named
+            refuse_nodes(part, job, terms, may_test=request.may_test)
+        holds_back = facts.holding_back(decision)
+        asks = not refused and (request.unknown_passes or not holds_back)
         runs = asks and (request.may_test or not decision.tests)
         if is_kept and not (runs and decision.tests):
-            keep(decision, facts.cluster, history, caller)
+            keep(decision, cluster, history, caller)
     doubt = _doubt_of_risk(decision, terms, repertoire.policy)
     if asks and not runs:
         doubt = "tests"
-    elif not asks and not decision.refused:
-        doubt = facts.holds_back
+    elif not asks and not refused:
+        doubt = holds_back
     caller.decided(decision)
     with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
-        if campaign:
-            facts = _hear_meanwhile(facts, request, campaign, repertoire, terms, caller)
+        if campaign:  # much may have been reported while it ran
+            with caller.history() as history:
+                part = history.cluster(decision.cluster)
+                time = time_after(campaign.view.campaign, part, caller)
+                facts = _read_facts(history, part, time, request, terms, repertoire, file, campaign)
+            doubt = doubt or ("busy" if facts.busy else "")
         judged = _judge_nodes(facts, campaign, is_doubtful=bool(doubt))
         result = GateResult(
             decision=decision,
@@ -105,12 +124,10 @@ def gate(
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    """A decision, and what is known of the nodes before any test."""
+    """What is known of the nodes, before any test or after the tests."""
 
     nodes: Sequence[str]  # also those that are down, which the decision leaves out
-    decision: Decision
-    cluster: ClusterIdentity | None
-    standing: Standing
+    past: Past
     unfit: Mapping[str, str]  # nodes, and why no test can make them good for this job
     maintained: Collection[str]  # those of them against which nothing else is held
     links: BadLinks
@@ -119,48 +136,42 @@ class _Facts:
     clock: str
 
     @property
-    def holds_back(self) -> Doubt:
+    def standing(self) -> Standing:
+        return self.past.standing
+
+    def holding_back(self, decision: Decision) -> Doubt:
         """Reason against a pass that no test of this decision can settle; empty: none."""
         if self.busy:
             return "busy"
-        return "owed" if _has_unpaid_debt(self.decision, self.standing) else ""
+        return "owed" if _has_unpaid_debt(decision, self.standing) else ""
 
 
 def _read_facts(
     history: History,
+    part: ClusterHistory,
+    time: Time,
     request: GateRequest,
     terms: Terms,
     repertoire: Repertoire,
-    caller: Caller,
     file: str,
+    campaign: CampaignResult | None = None,
 ) -> _Facts:
-    nodes, duration_s = tuple(request.nodes), request.duration_s
-    job = JobAllocated(nodes=nodes, duration_s=duration_s)
-    part, cluster = find(history, terms.cluster, caller, nodes)
-    time = time_in(part, caller)
-    involved = {*nodes, *terms.partners}
-    past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
-    past = past.add_objections(objections_in(part, time, involved, terms.benchmarks))
-    decision = Weighing(
-        event=job, terms=terms, repertoire=repertoire, past=past, history=part, at=time.now
-    ).decide()
-    maintained = _maintained(nodes, past, time.now, duration_s)
-    standing, links = past.standing, past.links_among(nodes)
-    unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
-    parts = _defective_parts(history, part, nodes)
-    stops = parts if repertoire.policy.defective_parts == "no-go" else {}
-    refused = tuple(_refusals(unfit, links, stops))
-    if not refused:  # a no-go counts, whatever other nodes were named
-        refuse_nodes(part, job, terms, may_test=request.may_test)
+    """Facts by now. `campaign`: what has tested the nodes just now."""
+    nodes = tuple(request.nodes)
+    verdicts = campaign.view.assessment.nodes if campaign else ()
+    involved, tested = {*nodes, *terms.partners}, {verdict.node for verdict in verdicts}
+    past = past_by_now(part, time, repertoire, terms.benchmarks, involved, tested)
+    maintained = _maintained(nodes, past, time.now, request.duration_s)
+    bad = {verdict.node for verdict in verdicts if verdict.judgement is Judgement.DEFECTIVE}
+    unfit = {node: past.standing.unfit[node] for node in nodes if node in past.standing.unfit}
+    unfit = {node: why for node, why in unfit.items() if node not in bad}  # by its own verdict
     return _Facts(
         nodes=nodes,
-        decision=replace(decision, cluster=part.cluster, refused=refused),
-        cluster=cluster,
-        standing=standing,
-        unfit=unfit,
+        past=past,
+        unfit=unfit | maintained,
         maintained=maintained.keys(),
-        links=links,
-        parts=parts,
+        links=past.links_among(nodes),
+        parts=_defective_parts(history, part, nodes),
         busy=_busy_nodes(nodes, part, file or terms.cluster, time.now, terms.job),
         clock=time.doubt,
     )
@@ -183,27 +194,6 @@ def _maintained(nodes: Sequence[str], past: Past, at: float, duration_s: float) 
     return {node: sentence(window, at) for node, window in windows.items() if node in nodes}
 
 
-def _hear_meanwhile(
-    facts: _Facts,
-    request: GateRequest,
-    campaign: CampaignResult,
-    repertoire: Repertoire,
-    terms: Terms,
-    caller: Caller,
-) -> _Facts:
-    """Facts after the tests, with all that was reported while they ran, and the rule of the keeper
-    on what they prove."""
-    past, at = past_after(campaign, facts.decision, repertoire, terms.benchmarks, caller)
-    maintained = _maintained(facts.nodes, past, at, request.duration_s)
-    bad = {v.node for v in campaign.view.assessment.nodes if v.judgement is Judgement.DEFECTIVE}
-    unfit = {
-        n: past.standing.unfit[n] for n in facts.nodes if n in past.standing.unfit.keys() - bad
-    }
-    return replace(
-        facts, standing=past.standing, unfit=unfit | maintained, maintained=maintained.keys()
-    )
-
-
 def _owing(
     facts: _Facts, judged: Mapping[str, Judgement], campaign: CampaignResult | None
 ) -> dict[str, str]:
@@ -218,10 +208,12 @@ def _owing(
     return unproven | tell_debts(facts.nodes, facts.standing.owes)
 
 
-def _refusals(unfit: Mapping[str, str], links: BadLinks, parts: Mapping[str, str]) -> Iterator[str]:
-    yield from (f"{node}: {why}" for node, why in unfit.items())
-    yield from (f"{part} is defective: {why}" for part, why in parts.items())
-    yield from (f"bad between {', '.join(sorted(nodes))}: {why}" for nodes, why in links.items())
+def _refusals(facts: _Facts, policy: SelectionPolicy) -> Iterator[str]:
+    yield from (f"{node}: {why}" for node, why in facts.unfit.items())
+    if policy.defective_parts == "no-go":
+        yield from (f"{part} is defective: {why}" for part, why in facts.parts.items())
+    links = facts.links.items()
+    yield from (f"bad between {', '.join(sorted(nodes))}: {why}" for nodes, why in links)
 
 
 def _tests(

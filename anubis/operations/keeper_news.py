@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anubis.config import configs
 from anubis.core.clock import Time
@@ -26,8 +25,7 @@ from anubis.core.keep.keeper_events import Concluded, Dating, LifeEvent, Verdict
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, Proof, ended_incidents, open_incidents
 from anubis.core.keep.objections import Objections, objections
-from anubis.core.records import BenchmarkSpec, Judgement, NodeVerdict
-from anubis.core.select.decision import Decision
+from anubis.core.records import BenchmarkSpec, Campaign, Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
@@ -38,9 +36,6 @@ from anubis.operations.selector import Past, Present
 from anubis.operations.standings import present_of
 from anubis.store.history import ClusterHistory
 from anubis.store.keeping import Conclusion, LastTurn, News
-
-if TYPE_CHECKING:
-    from anubis.report.view import CampaignResult
 
 LOOKED_AT = 100  # campaigns that are searched for the description of a program
 
@@ -84,22 +79,24 @@ def objections_in(
     return objections([*same, *after], policy.suite)
 
 
-def past_after(
-    campaign: CampaignResult,
-    decision: Decision,
+def past_by_now(
+    part: ClusterHistory,
+    time: Time,
     repertoire: Repertoire,
-    benchmarks: Sequence[Path],
-    caller: Caller,
-) -> tuple[Past, float]:
-    """The past of the nodes of a decision after its tests, with the keeper's objections by now, and
-    the time: much may have been reported while they ran."""
-    with caller.history() as history:
-        part = history.cluster(decision.cluster)
-        time = time_in(part, caller)
-        time = replace(time, now=max(time.now, campaign.view.campaign.finished_at or 0.0))
-        nodes = {*decision.nodes, *decision.down}
-        past = past_of(part, time.now, repertoire, nodes)
-        return past.add_objections(objections_in(part, time, nodes, benchmarks)), time.now
+    benchmarks: Sequence[Path] = (),
+    nodes: AbstractSet[str] | None = None,
+    tested: Collection[str] = (),
+) -> Past:
+    """The past of these nodes, or of all, with the objections of the keeper by now, and with the
+    doubt of the clock, but for nodes that were `tested` just now."""
+    past = past_of(part, time.now, repertoire, nodes).doubting(time.doubt, tested)
+    return past.add_objections(objections_in(part, time, nodes, benchmarks))
+
+
+def time_after(campaign: Campaign, part: ClusterHistory, caller: Caller) -> Time:
+    """The time after a campaign, also if the clock was set back while it ran."""
+    time = time_in(part, caller)
+    return replace(time, now=max(time.now, campaign.finished_at or 0.0))
 
 
 def _hear(

@@ -8,8 +8,8 @@ from anubis.core.history.events import EventRecord, FleetEvent, KeptEvent
 from anubis.core.select.decision import Decision
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import find, time_in
-from anubis.operations.decide import USUAL, Weighing, keep, past_of, read_repertoire, refuse_nodes
-from anubis.operations.keeper_news import objections_in
+from anubis.operations.decide import USUAL, Weighing, keep, read_repertoire, refuse_nodes
+from anubis.operations.keeper_news import past_by_now
 from anubis.operations.names import new_name
 from anubis.operations.requests import Terms
 from anubis.operations.tell import note
@@ -28,8 +28,7 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NO_CALLER) 
         with history.together():
             if isinstance(event, KeptEvent) and event.presumes:
                 note([EventRecord(id=new_name(event.kind, at), at=at, event=event)], part)
-            past = past_of(part, at, repertoire).doubting(time.doubt)
-            past = past.add_objections(objections_in(part, time, event.nodes, terms.benchmarks))
+            past = past_by_now(part, time, repertoire, terms.benchmarks)
             weighing = Weighing(
                 event=event, terms=terms, repertoire=repertoire, past=past, history=part, at=at
             )

@@ -228,10 +228,10 @@ class Past:
     doubt: str = ""  # why no pass counts; empty: the clock is trusted
     cleared: Mapping[str, float] = field(default_factory=dict)  # time of a keeper's last verdict
 
-    def doubting(self, doubt: str) -> Past:
-        """The past without passes, if there is a doubt about the clock; without a doubt, as it
-        is."""
-        return replace(self, standing=self.standing.apply_doubt(doubt), doubt=doubt)
+    def doubting(self, doubt: str, tested: Collection[str] = ()) -> Past:
+        """The past without passes, but for nodes that were `tested` just now, if there is a doubt
+        about the clock; without a doubt, as it is."""
+        return replace(self, standing=self.standing.apply_doubt(doubt, tested), doubt=doubt)
 
     def add_objections(self, objections: Objections) -> Past:
         """The past with the objections of a keeper to nodes."""

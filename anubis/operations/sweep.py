@@ -25,12 +25,11 @@ from anubis.operations.decide import (
     add,
     busy_nodes,
     keep,
-    past_of,
     read_repertoire,
     refuse_nodes,
 )
 from anubis.operations.decided_tests import carried_out_tests
-from anubis.operations.keeper_news import objections_in, past_after
+from anubis.operations.keeper_news import past_by_now, time_after
 from anubis.operations.names import new_name
 from anubis.operations.owners import drop_busy, others_work
 from anubis.operations.periodic_task_run import PeriodicTaskRun
@@ -59,8 +58,7 @@ def sweep(
         time = time_in(part, caller)
         if time.doubt:
             caller.remark(time.doubt)
-        past = past_of(part, time.now, repertoire).doubting(time.doubt)
-        past = past.add_objections(objections_in(part, time, benchmarks=terms.benchmarks))
+        past = past_by_now(part, time, repertoire, terms.benchmarks)
         jobs = part.jobs.open_jobs()
         work = others_work(cluster_file(part, terms.cluster), past.windows, time.now, jobs)
         idle = Tick(nodes=tuple(drop_busy(_idle_nodes(nodes, past, part, time.now), work, caller)))
@@ -74,9 +72,12 @@ def sweep(
     beside = partial(add, decision)
     with carried_out_tests(decision, terms, caller, name, beside=beside) as campaign:
         owes = past.standing.owes
-        if campaign and owes:
-            now, _ = past_after(campaign, decision, repertoire, terms.benchmarks, caller)
-            owes = now.standing.owes
+        if campaign:
+            with caller.history() as history:
+                part = history.cluster(decision.cluster)
+                time = time_after(campaign.view.campaign, part, caller)
+                past = past_by_now(part, time, repertoire, terms.benchmarks, {*idle.nodes})
+            owes = past.standing.owes
         result = SweepResult(
             decision=decision, campaign=campaign, owing=tell_debts(idle.nodes, owes)
         )

@@ -4,7 +4,8 @@ processors.
 Threads that wait for a processor are counted by the kernel (schedstat). Of that time, what a quota
 kept from them is the host's own, and no more than what other programs ran is due to others
 (/proc/stat, less this program's own processes). A hypervisor's steal is other guests' time. Others
-on other processors take memory bandwidth. Interrupts, a low clock and processors that are missing
+on other processors take memory bandwidth, but none by running on those that a quota kept from this
+program. Interrupts, a low clock and processors that are missing
 count as nothing here, and so does whatever cannot be read. Standard library only.
 """
 
@@ -78,11 +79,15 @@ def shares_taken(
     others_s = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
     others_s = max(0.0, others_s) + max(0.0, after.stolen_s - before.stolen_s)
     waited_s = sum(waits_s)
-    due_s = min(others_s, waited_s - (after.throttled_s - before.throttled_s))
+    throttled_s = min(waited_s, after.throttled_s - before.throttled_s)
+    due_s = min(others_s, waited_s - throttled_s)
     due = max(0.0, due_s) / waited_s if waited_s > 0 else 0.0
     beside = 0.0
     if needs_host_memory and elapsed_s > 0:
-        beside = BESIDE * max(0.0, others_s / elapsed_s / after.processors - HUM)
+        every_s = elapsed_s * after.processors
+        own_s = after.own_s - before.own_s
+        beside_s = min(others_s, every_s - own_s - throttled_s)
+        beside = BESIDE * max(0.0, beside_s / every_s - HUM)
     shares = (
         min(1.0, beside + due * max(0.0, wait) / spent) if spent > 0 else 0.0
         for spent, wait in zip(seconds, waits_s, strict=True)

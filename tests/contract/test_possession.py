@@ -49,6 +49,15 @@ def test_a_quota_is_the_hosts_own():
     assert shares_taken([4.0], [2.0], ZERO, after(4.0, throttled_s=1.8, **busy)) == [0.05]
 
 
+def test_others_on_processors_that_a_quota_kept_from_a_program_cost_it_nothing():
+    """Two threads on all of two processors, a quarter of the time; others have them otherwise."""
+    spent = after(4.0, busy_s=8.0, own_s=2.0, throttled_s=6.0)
+    begin, end = replace(ZERO, processors=2), replace(spent, processors=2)
+    assert shares_taken([2.0, 2.0], [3.0, 3.0], begin, end) == [0, 0]
+    unlimited = replace(end, throttled_s=0.0)
+    assert shares_taken([2.0, 2.0], [3.0, 3.0], begin, unlimited) == [1.0, 1.0]
+
+
 def test_others_on_other_processors_take_memory_bandwidth_but_not_from_a_gpu():
     """A quarter of eight processors beyond what daemons take, twice."""
     spent = after(1.0, busy_s=1.0 + (0.25 + HUM) * 8)

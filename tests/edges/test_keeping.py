@@ -1629,33 +1629,54 @@ def test_a_scan_does_not_make_earlier_passes_a_proof_of_a_node_that_returned(sit
     assert states(site.keep(test=Mode.PROPOSE))[node] is State.IN_SERVICE
 
 
+def report(event):
+    return lambda site, node: site.tell(event(nodes=(node,)))
+
+
+def find_a_bad_link(site, node):
+    site.found["link leaf1 - spine1"] = "NETWORK.LINK in a scan"
+
+
+def set_the_clock_ahead(site, node):
+    site.off_s = YEAR_S
+
+
 @pytest.mark.parametrize(
-    ("event", "answer"),
+    ("happen", "answer", "word"),
     [
-        (partial(IncidentReported, category="gpu"), "unknown"),
-        (partial(OperatorSaid, order=Order.RETIRE), "no-go"),
-        (partial(MaintenancePlanned, begin=1.7e9, end=1.701e9), "no-go"),
+        (report(partial(IncidentReported, category="gpu")), "unknown", "gpu"),
+        (report(partial(OperatorSaid, order=Order.RETIRE)), "no-go", "retired"),
+        (report(partial(MaintenancePlanned, begin=1.7e9, end=1.701e9)), "no-go", "maintenance"),
+        (report(partial(JobAllocated, duration_s=60.0, job="9")), "unknown", "job 9"),
+        (find_a_bad_link, "no-go", "spine"),
+        (set_the_clock_ahead, "unknown", "365 days ahead"),
     ],
 )
-def test_a_gate_hears_reports_that_came_during_its_tests(site, event, answer):
-    node, told = _good(site), []
+def test_a_gate_hears_all_that_came_during_its_tests(site, monkeypatch, happen, answer, word):
+    """Of two nodes, one of which was tested before."""
+    node, other = [node for node in site.owner.nodes if node != site.bad][:2]
+    happened, site.found = [], {}
+    monkeypatch.setattr("anubis.operations.gate._defective_parts", lambda *_: dict(site.found))
+    site.keep(**ACT)
     site.tell(FleetUpgraded(nodes=(node,)))
     caller = site.caller
 
     def wants_stop():
-        if not told:
-            told.append(site.tell(event(nodes=(node,))))
+        if not happened:
+            happened.append(happen)
+            happen(site, node)
         return False
 
     caller.wants_stop = wants_stop
     terms = Terms(benchmarks=(site.desk.programs,), cluster=site.cluster, suite=site.suite)
-    asked = gate(GateRequest((node,), 3600.0), terms, caller)
-    assert told
+    asked = gate(GateRequest((node, other), 3600.0), terms, caller)
+    assert happened
     assert asked.is_tested
-    assert _judged(asked.campaign)[node] is Judgement.HEALTHY
+    assert _judged(asked.campaign) == {node: Judgement.HEALTHY}
     assert asked.answer == answer, sentence(asked)
-    assert node in sentence(asked)
-    assert site.asked(node).answer == answer, "as it says without a test"
+    assert word in sentence(asked)
+    again = gate(GateRequest((node, other), 3600.0, may_test=False), terms, site.caller)
+    assert again.answer == answer, "as it says without a test"
 
 
 def test_a_scan_proves_no_node_and_no_test_brings_back_a_retired_one(site):

@@ -114,12 +114,17 @@ class Standing:
             doubted=merge(self.doubted, fresh.doubted),
         )
 
-    def apply_doubt(self, why: str) -> Standing:
-        """Standing in which no pass counts, because the age of passes is unknown. Unchanged if
-        there is no reason."""
+    def apply_doubt(self, why: str, tested: Collection[str] = ()) -> Standing:
+        """Standing in which no pass counts, because the age of passes is unknown; but for nodes
+        that were `tested` just now. Unchanged if there is no reason."""
         if not why:
             return self
-        return replace(self, passed={}, counted={}, doubted=dict.fromkeys(self.passed, why))
+        return replace(
+            self,
+            passed={node: at for node, at in self.passed.items() if node in tested},
+            counted={node: at for node, at in self.counted.items() if node in tested},
+            doubted={node: why for node in self.passed if node not in tested},
+        )
 
     def apply_objections(self, out: Mapping[str, str], unproven: Mapping[str, str]) -> Standing:
         """Standing with the objections of a keeper: nodes that must be out, and nodes with
