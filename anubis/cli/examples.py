@@ -3,6 +3,7 @@ each."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -146,8 +147,11 @@ def commands_of(path: str) -> list[str]:
 
 
 def add_to_help(commands: Iterable[typer.models.CommandInfo], group: str = "") -> None:
-    """Put each verb's examples below its options."""
+    """Put each verb's examples below its options. Each paragraph of its help is one line, which
+    the terminal breaks."""
     for command in commands:
         name = command.name or command.callback.__name__.replace("_", "-")  # type: ignore[union-attr]
         lines = commands_of(f"{group} {name}".strip())
+        paragraphs = (command.help or inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
         command.epilog = "\n\n".join(("Examples:", *lines))

@@ -260,10 +260,13 @@ def _zone(name: str) -> tzinfo:
 
 def _no_traces(job: str) -> str:
     """A sentence for a request without traces. A folder in place of the job's id is a slip."""
-    options = " or ".join(f"--{place}" for place in trace_readers())
+    options = ", ".join(f"--{place}" for place in trace_readers())
     if job and Path(job).exists():
-        return f'"{job}" is a path, expected the id of a job: say what it is by {options}'
-    return f"no traces of the job are known: give {options}"
+        return f'"{job}" is a path, expected the id of a job: say what it is by one of {options}'
+    return (
+        "no traces of the job are known: give --pid PID for a job on this machine, or one of "
+        f"{options}"
+    )
 
 
 def _nodes(request: DiagnosisRequest) -> Sequence[str]:

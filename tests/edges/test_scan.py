@@ -194,7 +194,7 @@ def test_without_a_topology_all_nodes_count_as_on_one_switch_with_a_remark(near)
     [
         (["--full", "--quick"], "--full and --quick exclude each other"),
         (["x1,x2"], '"x[1-2]" is not in the cluster'),
-        (["n1"], 'suite "scan" has nothing that 1 node(s) can run'),
+        (["n1"], 'suite "scan" needs 2 nodes or more, and has only 1'),
         (["--suite", "quick"], "node_health, which measures single nodes"),
         (["--topology", "/nowhere.yaml"], 'there is no file "/nowhere.yaml"'),
         (["--resume"], "there is nothing to resume: no scan was interrupted"),

@@ -107,7 +107,11 @@ def plan(
         )
     able = [(spec, entry) for spec, entry in planned if spec.needs.min_nodes <= len(nodes)]
     if not able:
-        raise UsageError(f'suite "{suite.name}" has nothing that {len(nodes)} node(s) can run')
+        least = min(spec.needs.min_nodes for spec, _ in planned)
+        raise UsageError(
+            f'suite "{suite.name}" needs {least} nodes or more, and has only {len(nodes)}: '
+            "name more nodes, or choose a cluster that has them with --cluster"
+        )
     phases = []
     kinds = [ON_SINGLE_NODES, ON_SEVERAL_NODES]
     if stop_early:

@@ -243,10 +243,12 @@ def _refuse_untrusted(criteria: tuple[CriteriaSet, ...], plan: Plan, skus: Seque
         and criterion.key.workload in planned
     ]
     if refused:
+        key, more = refused[0].key, len(refused) - 1
         raise NothingLearnedError(
-            f"criteria learned from this one node cannot be trusted for {len(refused)} metrics "
-            f"({refused[0].key.workload.benchmark} {refused[0].key.metric}: {refused[0].refusal}): "
-            f"learn again with anubis accept --suite {plan.suite}, from 3 or more nodes of its "
+            f"criteria learned from this one node cannot be trusted for {key.workload.benchmark} "
+            f"{key.metric} ({refused[0].refusal})"
+            + (f", nor for {more} more of its metrics" if more else "")
+            + f": learn again with anubis accept --suite {plan.suite}, from 3 or more nodes of its "
             "kind, or with a policy of wider limits, such as --policy shared-machine"
         )
 

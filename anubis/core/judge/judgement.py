@@ -335,7 +335,7 @@ def _refused_batch_verdict(alike: Units, criterion: Criterion) -> BatchVerdict:
         alike,
         Judgement.UNKNOWN,
         "CRITERION-REFUSED",
-        f"no trusted criterion: {criterion.refusal}",
+        f"no trusted criterion for {alike.key.metric}: {criterion.refusal}",
         similarities(alike.samples, criterion),
         criterion.alpha,
     )
