@@ -26,11 +26,13 @@ from anubis.core.records import (
     Policy,
     Remedy,
     SelectionPolicy,
+    Step,
     SuiteEntry,
     Workload,
     canonical,
 )
 from anubis.core.watch.watch_settings import WatchPolicy
+from anubis.lab.simulation import simulated_fleet
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.lab.study.incidents import Category
 from anubis.lab.study.scenario import Jobs, RepairTimes, Scenario, Variations
@@ -124,6 +126,28 @@ def test_each_metric_of_our_programs_has_words(specs):
     metrics = {(spec.name, metric.name) for spec in specs.values() for metric in spec.metrics}
     raw = {pair for pair in metrics if not metric_words(*pair) and pair[1] not in told_otherwise}
     assert not raw
+
+
+def test_trouble_planted_in_a_program_shows_in_its_report(specs):
+    fleet = SimulatedFleet(nodes="n1")
+
+    def report(spec, planted):
+        workload = Workload(benchmark=spec.name, version=spec.version, parameters="{}")
+        step = Step(
+            id="0.0.0", workload=workload, participants=("n1",), phase=0, repeat=0,
+            timeout_s=60.0, exclusive=True,
+        )  # fmt: skip
+        measured = simulated_fleet.measure(fleet, planted, step, spec)
+        return measured.values.tolist(), simulated_fleet.settings(planted, step, spec)
+
+    alone = [spec for spec in specs.values() if spec.scope == "node"]
+    silent = [
+        spec.name
+        for spec in alone
+        if report(spec, {}) == report(spec, {"n1": simulated_fleet.Plant("slow", spec.name)})
+    ]
+    assert alone
+    assert not silent
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))

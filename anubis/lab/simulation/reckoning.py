@@ -23,6 +23,7 @@ from anubis.lab.simulation.simulated_fleet import (
     Plant,
     SimulatedFleet,
     Trouble,
+    has_a_wrong_gpu,
     is_short_of_a_gpu,
     members,
     plants,
@@ -112,6 +113,8 @@ def _node_trouble(
     trouble = TROUBLES[plant.trouble].format(benchmark=plant.benchmark, slow_by=fleet.slow_by)
     if is_short_of_a_gpu(plant):
         trouble = f"has a GPU less in {plant.benchmark}"
+    if has_a_wrong_gpu(plant):
+        trouble = f"a GPU answers wrongly in {plant.benchmark}"
     is_told_lost = plant.trouble == "lost" and verdict is not None and verdict.code == "NODE-LOST"
     return PlantedTrouble(
         subject=name,

@@ -46,6 +46,7 @@ H100: Mapping[str, Mapping[str, Typical]] = {
     },
     "convolution": {"tflops": Typical(310)},
     "cpu_memory_latency": {"latency_ns": Typical(118, "cpu")},
+    "dcgm_diag": {},  # only compares answers
     "disk_io": {
         "bandwidth_gbps": Typical(6.4, "/"),
         "iops": Typical(880_000, "/"),
@@ -93,6 +94,7 @@ H100: Mapping[str, Mapping[str, Typical]] = {
     "pair_torch": {"bandwidth_gbps": Typical(46), "latency_us": Typical(21)},
     "pair_ucx": {"bandwidth_gbps": Typical(48.4), "latency_us": Typical(2.3)},
     "peer_copy": {"bandwidth_gbps": Typical(390)},
+    "sdc_screen": {},  # only compares answers
     "sharded_matmul": {"tflops": Typical(640)},
     "train_cnn": {
         "samples_per_s": Typical(2900),
@@ -140,6 +142,12 @@ def states_facts_only(benchmark: str) -> bool:
     as slowness."""
     metrics = H100.get(benchmark, {}).values()
     return bool(metrics) and all(metric.is_exact for metric in metrics)
+
+
+def compares_answers_only(benchmark: str) -> bool:
+    """Return whether the program only compares answers, so that trouble shows as a wrong one, not
+    as slowness."""
+    return benchmark in H100 and not H100[benchmark]
 
 
 SHARES = (
@@ -256,16 +264,20 @@ def measure(
     """
     paces = (_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
     pace = min(paces) * max(left, 0.01)
-    lacks_a_gpu = any(is_short_of_a_gpu(planted.get(name)) for name in step.participants)
+    own = [plant for name in step.participants if (plant := planted.get(name))]
+    lacks = {"gpus": 1.0} if any(map(is_short_of_a_gpu, own)) else {}
+    if any(has_a_wrong_gpu(plant) and plant.benchmark == spec.name for plant in own):
+        lacks["agreement"] = 0.5
     series = []
     for metric in spec.metrics:
         typical = typical_of(spec.name, metric.name)
         if metric.judged_by != "fleet" or typical is None:
             continue
-        for device in _devices(fleet, spec, typical):
+        devices = _devices(fleet, spec, typical)
+        for device in devices:
             if typical.is_exact:
-                missing = lacks_a_gpu and metric.name == "gpus"
-                values = np.full(fleet.samples, typical.value - missing)
+                lacking = lacks.get(metric.name, 0) if device == devices[-1] else 0
+                values = np.full(fleet.samples, typical.value - lacking)
             else:
                 noise = _noise(fleet.seed, f"{step.id}/{metric.name}/{device}", fleet.samples)
                 change = pace * np.maximum(1 + fleet.noise * noise, 0.01)
@@ -285,9 +297,15 @@ def settings(planted: dict[str, Plant], step: Step, spec: BenchmarkSpec) -> dict
     return {"settings": {name: {"node": text} for name, text in texts.items()}}
 
 
-def is_short_of_a_gpu(plant: Plant | None) -> bool:
+def is_short_of_a_gpu(plant: Plant) -> bool:
     """Return whether the trouble is a missing GPU, as in programs that only state facts."""
-    return plant is not None and plant.trouble == "slow" and states_facts_only(plant.benchmark)
+    return plant.trouble == "slow" and states_facts_only(plant.benchmark)
+
+
+def has_a_wrong_gpu(plant: Plant) -> bool:
+    """Return whether the trouble is a GPU whose answers are wrong, as in programs that only compare
+    answers."""
+    return plant.trouble == "slow" and compares_answers_only(plant.benchmark)
 
 
 def _devices(fleet: SimulatedFleet, spec: BenchmarkSpec, typical: Typical) -> list[str]:
