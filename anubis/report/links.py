@@ -187,7 +187,7 @@ def to_do(between: BetweenNodes) -> str:
     age = f"measured last {moment(between.at)}"
     if between.defective or between.doubted:
         look_at = names([*(s.subject for s in between.suspects), *map(path_name, between.paths)], 2)
-        return f"{age}. Look at {look_at}, then scan again: a clean scan answers it."
+        return f"{age}. Look at {look_at}, then scan again: a clean scan clears it."
     if between.unmeasured:
         return f"{age}, nothing suspected; scan with more nodes to cross the rest."
     return f"{age}, all of it, and nothing suspected."

@@ -40,7 +40,7 @@ from anubis.report.view import GLYPH, PARTS_NAMED
 from anubis.text.wording import moment, quantity
 
 LANES = ("event", "repair", "action", "incident", "validation")  # from the bottom
-CALLED = ("told", "repairs", "keeper", "incidents", "tests")
+CALLED = ("events", "repairs", "keeper", "incidents", "tests")
 # between two ticks: round numbers of hours, days and weeks
 STEPS_S = (HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S, 14 * DAY_S, 30 * DAY_S, 90 * DAY_S, 365 * DAY_S)
 MOST_TICKS = 8  # more dates overlap on a screen of 420 pixels
