@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-WIDTH = 79  # letters: fits a terminal of 80 columns
+WIDTH = 79  # letters at most: a longer line is hard to read
 LABEL = 10  # letters of a label, and the space after it
 LIKELIEST = 4  # parts to test first that a terminal names
 REASONS = 2  # why nodes did not answer, that a terminal lists
@@ -293,7 +293,8 @@ def clock(seconds: float) -> str:
 
 def show(view: DiagnosisView, console: Console) -> None:
     is_named = view.diagnosis.answer is DiagnosisAnswer.NAMED
-    for line in textwrap.wrap(headline(view), WIDTH, subsequent_indent="  "):
+    width = min(WIDTH, console.width)
+    for line in textwrap.wrap(headline(view), width, subsequent_indent="  "):
         console.print(line, markup=False, highlight=False, style="bold" if is_named else "")
     for label, sentence in ten_lines(view):
         if label == "next":  # to be copied: never broken
@@ -301,7 +302,7 @@ def show(view: DiagnosisView, console: Console) -> None:
                 f"  {label:<{LABEL}}{sentence}", markup=False, highlight=False, soft_wrap=True
             )
             continue
-        for place, line in enumerate(textwrap.wrap(sentence, WIDTH - LABEL - 2)):
+        for place, line in enumerate(textwrap.wrap(sentence, width - LABEL - 2)):
             console.print(
                 f"  {'' if place else label:<{LABEL}}{line}", markup=False, highlight=False
             )

@@ -209,7 +209,7 @@ def _count_of(some: int, total: int, noun: str) -> str:
 
 
 def show(view: LookView, console: Console) -> None:
-    for line in _wrap(headline(view)):
+    for line in _wrap(headline(view), console):
         console.print(line, markup=False, style="bold" if view.look.suspicions else "")
     for suspicion in view.look.suspicions:
         console.print()
@@ -234,7 +234,8 @@ def show(view: LookView, console: Console) -> None:
 
 def deviation_table(view: LookView, suspicion: Suspicion) -> Table:
     figures = ("node", "peers", "apart", "since")
-    rows = table("metric", figures=figures, gap=4)
+    metrics = [deviation.metric for deviation in suspicion.deviations]
+    rows = table("metric", figures=figures, gap=2, names=metrics)
     for deviation in suspicion.deviations:
         add_row(rows, deviation.metric, *deviation_cells(view, deviation))
     return rows
@@ -262,7 +263,7 @@ def _print_list(console: Console, title: str, lines: Sequence[str]) -> None:
 
 
 def _print(console: Console, sentence: str, indent: str = "") -> None:
-    for line in _wrap(sentence, indent):
+    for line in _wrap(sentence, console, indent):
         console.print(line, markup=False, highlight=False)
 
 
@@ -271,11 +272,11 @@ def unbroken(sentence: str) -> str:
     return FIGURE_AND_UNIT.sub("\\1\u00a0\\2", sentence)
 
 
-def _wrap(sentence: str, indent: str = "") -> list[str]:
+def _wrap(sentence: str, console: Console, indent: str = "") -> list[str]:
     """Wrap a sentence; a figure and its unit stay on one line."""
     lines = textwrap.wrap(
         unbroken(sentence),
-        79,
+        min(79, console.width),
         initial_indent=indent,
         subsequent_indent=f"{indent}  ",
         break_on_hyphens=False,

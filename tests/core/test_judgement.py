@@ -227,7 +227,9 @@ def test_a_refused_criterion_calls_no_node_healthy_or_defective():
     assessment = judged(plan, list(executions(plan, rate)))
     assert set(by_node(assessment).values()) == {U}
     assert {v.code for v in assessment.verdicts()} == {"CRITERION-REFUSED"}
-    assert "no trusted criterion for rate: only 8 of 16 units are alike" in assessment.nodes[0].reason
+    assert (
+        "no trusted criterion for rate: only 8 of 16 units are alike" in assessment.nodes[0].reason
+    )
     assert assessment.nodes[0].cause in assessment.nodes[0].reason  # the same for all of a batch
 
 

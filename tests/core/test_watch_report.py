@@ -34,9 +34,9 @@ def faulty(telemetry=None, node=3, since=500):
     return telemetry
 
 
-def text(view):
+def text(view, width=80):
     out = io.StringIO()
-    watch.show(view, Console(width=80, file=out))
+    watch.show(view, Console(width=width, file=out))
     return out.getvalue()
 
 
@@ -86,11 +86,14 @@ def test_a_node_that_fell_silent_is_named_with_the_metrics_that_stopped():
     assert "since 22:23:19 UTC, while its 7 peers do" in first
 
 
-def test_all_fits_on_80_columns_and_only_commands_may_be_longer():
+@pytest.mark.parametrize("width", [48, 80])
+def test_all_words_fit_on_narrow_terminals_and_only_commands_may_be_longer(width):
     telemetry = faulty(replace(healthy(), nodes=tuple(f"gpu-node-rack17-{i:04}" for i in range(8))))
-    shown = text(viewed(telemetry, remarks=("no node reports pfc_tx; it needs an exporter " * 3,)))
+    view = viewed(telemetry, remarks=("no node reports pfc_tx; it needs an exporter " * 3,))
+    shown = text(view, width)
     lines = [line for line in shown.splitlines() if "anubis " not in line]
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= width
+    assert shown.replace("─", "").split() == text(view, 200).replace("─", "").split()
 
 
 def test_a_figure_and_its_unit_stay_on_one_line():
