@@ -86,10 +86,7 @@ def measure(report: contract.Report, size: int, bytes: int, sample_s: float, sam
         left, right = (normal(n, seed, group.device) for seed in (1, 2))
         out = torch.empty_like(left)
         reduce, wrong_sums = all_reduce(group, elements)
-        loads: Loads = {
-            "compute": lambda: torch.mm(left, right, out=out),
-            "communication": reduce,
-        }
+        loads: Loads = {"compute": lambda: torch.mm(left, right, out=out), "communication": reduce}
         alone_s, slowdowns = time_loads(group, loads, sample_s, samples)
         for name, numbers in slowdowns.items():
             report.add(f"slowdown:{name}", kind, numbers)

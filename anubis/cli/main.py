@@ -22,15 +22,7 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from anubis import __version__
-from anubis.cli import (
-    bench,
-    criteria,
-    examples,
-    history,
-    import_,
-    risk,
-    token,
-)
+from anubis.cli import bench, criteria, examples, history, import_, risk, token
 from anubis.cli.agent import agent
 from anubis.cli.demo import demo
 from anubis.cli.diagnose import DiagnoseCommand, diagnose

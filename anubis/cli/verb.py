@@ -16,14 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from anubis.cli import amounts
 from anubis.cli.streams import say
 from anubis.core.errors import AnubisError, UsageError
-from anubis.operations.requests import (
-    Argument,
-    FlagWord,
-    Option,
-    TextForm,
-    flags_of,
-    option_of,
-)
+from anubis.operations.requests import Argument, FlagWord, Option, TextForm, flags_of, option_of
 from anubis.text import places
 
 READERS: Mapping[TextForm, Callable[[str, str], object]] = {

@@ -31,14 +31,7 @@ from anubis.core.errors import (
     UsageError,
     did_you_mean,
 )
-from anubis.core.records import (
-    CUT_SHORT,
-    BenchmarkSpec,
-    ParameterValue,
-    Readings,
-    Result,
-    Series,
-)
+from anubis.core.records import CUT_SHORT, BenchmarkSpec, ParameterValue, Readings, Result, Series
 from anubis.core.text import escape_line, make_storable
 from anubis.reach.executors.guardian import add_library
 from anubis.reach.executors.start_settings import LEFT_NOTHING, Program

@@ -756,12 +756,7 @@ TOO_GOOD = "TOO-GOOD"  # what cannot have been measured right
 COMPARED_IN_VAIN = frozenset(
     {"NO-CRITERION", "CRITERION-REFUSED", "NO-MAJORITY", TOO_FEW_NODES, TOO_COARSE}
 )
-WORST_FIRST = (
-    Judgement.DEFECTIVE,
-    Judgement.UNKNOWN,
-    Judgement.NOT_APPLICABLE,
-    Judgement.HEALTHY,
-)
+WORST_FIRST = (Judgement.DEFECTIVE, Judgement.UNKNOWN, Judgement.NOT_APPLICABLE, Judgement.HEALTHY)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

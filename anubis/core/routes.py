@@ -29,10 +29,7 @@ class Routes:
 
     @classmethod
     def from_ports(
-        cls,
-        ports: Mapping[str, Mapping[str, int]],
-        source: str = "",
-        as_of: float | None = None,
+        cls, ports: Mapping[str, Mapping[str, int]], source: str = "", as_of: float | None = None
     ) -> Self:
         """Make routes from a mapping of switch to NIC to port; a missing entry leads nowhere."""
         nics = {nic: None for to in ports.values() for nic in to}

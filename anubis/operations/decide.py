@@ -10,12 +10,7 @@ from functools import cached_property
 from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
 from anubis.core.errors import named_by_request
-from anubis.core.history.events import (
-    FleetEvent,
-    JobAllocated,
-    NodeAdded,
-    Tick,
-)
+from anubis.core.history.events import FleetEvent, JobAllocated, NodeAdded, Tick
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Standing
 from anubis.core.history.status import jobs_on_nodes

@@ -41,14 +41,7 @@ def executor_of(
     requested = nodes or ()
     with ExitStack() as until_all_has_ended:
         opened = _open(
-            cluster,
-            programs,
-            caller,
-            used,
-            requested,
-            fabric,
-            missing_is_fine,
-            until_all_has_ended,
+            cluster, programs, caller, used, requested, fabric, missing_is_fine, until_all_has_ended
         )
         executor = until_all_has_ended.enter_context(closing(opened))
         if not missing_is_fine:

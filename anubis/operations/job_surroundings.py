@@ -33,9 +33,7 @@ NO_SETTINGS = "no settings of its nodes (node_config)"
 
 
 def settings_evidence(
-    evidence: JobEvidence,
-    votes: Collection[NodeSettings],
-    expectations: Sequence[Expectation] = (),
+    evidence: JobEvidence, votes: Collection[NodeSettings], expectations: Sequence[Expectation] = ()
 ) -> JobEvidence:
     """Return the evidence with odd settings; `votes`: what all nodes of the cluster reported last,
     those of the job among them."""

@@ -95,9 +95,7 @@ def _evidence(
 ) -> CampaignEvidence:
     assessed = history.assessments.find(campaign.id)
     return CampaignEvidence(
-        campaign=campaign,
-        executions=executions,
-        lost=assessed.lost if assessed else {},
+        campaign=campaign, executions=executions, lost=assessed.lost if assessed else {}
     )
 
 

@@ -8,16 +8,8 @@ from dataclasses import dataclass
 
 from anubis.core.amounts import HOUR_S
 from anubis.core.clock import Time
-from anubis.core.errors import (
-    AnubisError,
-    Stopped,
-    StoreError,
-    UsageError,
-)
-from anubis.core.history.events import (
-    OperatorSaid,
-    Order,
-)
+from anubis.core.errors import AnubisError, Stopped, StoreError, UsageError
+from anubis.core.history.events import OperatorSaid, Order
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import (
     LifeAction,
@@ -35,10 +27,7 @@ from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import find, look_up, resolve, running_time, time_in
 from anubis.operations.keep_actions import ActionRunner
 from anubis.operations.keep_turns import KeeperTurns
-from anubis.operations.keeping import (
-    Keeping,
-    enter_if_answered,
-)
+from anubis.operations.keeping import Keeping, enter_if_answered
 from anubis.operations.notify import deliver, message_of_stop
 from anubis.operations.tell import Telling, tell_all
 from anubis.operations.tokens import order_entry

@@ -23,12 +23,7 @@ from anubis.core.keep.commands import (
     is_moot,
 )
 from anubis.core.keep.keeper import Keeper
-from anubis.core.keep.keeper_events import (
-    FleetSeen,
-    LifeEvent,
-    SeenJob,
-    VerdictReached,
-)
+from anubis.core.keep.keeper_events import FleetSeen, LifeEvent, SeenJob, VerdictReached
 from anubis.core.keep.life import Life, Proof
 from anubis.core.keep.reasons import reason
 from anubis.operations.caller import Caller

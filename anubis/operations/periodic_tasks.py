@@ -110,11 +110,7 @@ def _agreed_actions(task: PeriodicTask, part: ClusterHistory) -> Iterator[LifeAc
 
 
 def _do(
-    task: PeriodicTask,
-    keeping: Keeping,
-    history: History,
-    part: ClusterHistory,
-    caller: Caller,
+    task: PeriodicTask, keeping: Keeping, history: History, part: ClusterHistory, caller: Caller
 ) -> None:
     record = _next(task, keeping.policy, part, time_in(part, caller).now)
     if record is None:

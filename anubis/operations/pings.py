@@ -23,12 +23,7 @@ from anubis.core.keep.keeping_policy import PingTask
 from anubis.core.keep.messages import KeeperMessage, Topic
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.core.network.ping_mesh import PingMesh, add_flows, ping_mesh
-from anubis.core.network.ping_results import (
-    PingFindings,
-    PingReport,
-    PingSuspicion,
-    judge_pings,
-)
+from anubis.core.network.ping_results import PingFindings, PingReport, PingSuspicion, judge_pings
 from anubis.core.records import Judgement
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import cluster_file

@@ -90,10 +90,7 @@ CriteriaPath = Annotated[
 ]
 BenchmarkFolders = Annotated[
     Sequence[Path],
-    Option(
-        metavar="DIR",
-        help="Another folder of benchmark programs. May be repeated.",
-    ),
+    Option(metavar="DIR", help="Another folder of benchmark programs. May be repeated."),
 ]
 CounterFiles = Annotated[
     Sequence[Path],
@@ -256,8 +253,7 @@ class ValidateRequest(CampaignRequest):
     verb = "validate"
 
     repaired: Annotated[
-        bool,
-        Option(help="The nodes come from a repair: run what only such nodes run, too."),
+        bool, Option(help="The nodes come from a repair: run what only such nodes run, too.")
     ] = False
     suite: SuiteName = "quick"
     policy: PolicyFile = "default"
@@ -381,9 +377,7 @@ class JobQuestion:
     nodes: Annotated[
         Sequence[str],
         Argument(
-            metavar="NODES",
-            form="nodes",
-            help="Node list: node[01-16], a comma list, or @file.",
+            metavar="NODES", form="nodes", help="Node list: node[01-16], a comma list, or @file."
         ),
     ]
     """Names, or node lists such as node[01-16]."""
@@ -448,7 +442,7 @@ class Terms:
         bool,
         Option(
             help="One subset of tests for all nodes, which are measured with each other. Default: "
-            "each node gets its own, and is measured with proven nodes.",
+            "each node gets its own, and is measured with proven nodes."
         ),
     ] = False
     partners: Annotated[
@@ -577,8 +571,7 @@ class LookRequest:
     watching: Annotated[
         str,
         Option(
-            metavar="NAME",
-            help="How jobs are watched: a name under configs/watching/, or a file.",
+            metavar="NAME", help="How jobs are watched: a name under configs/watching/, or a file."
         ),
     ] = "default"
     telemetry: Annotated[
@@ -621,8 +614,7 @@ class SimulateRequest:
     the scenario."""
 
     scenario: Annotated[
-        str,
-        Argument(metavar="SCENARIO", help="A name under configs/simulations/, or a file."),
+        str, Argument(metavar="SCENARIO", help="A name under configs/simulations/, or a file.")
     ] = "example"
     _: KW_ONLY
     trace: Annotated[
@@ -904,8 +896,7 @@ class DiagnosisRequest:
         ),
     ] = None
     topology: Annotated[
-        str | None,
-        Option(metavar="FILE", help="The fabric between its nodes."),
+        str | None, Option(metavar="FILE", help="The fabric between its nodes.")
     ] = None
     counters: Annotated[
         Sequence[Path],
@@ -926,11 +917,7 @@ class DiagnosisRequest:
     ] = "default"
     at: Annotated[
         float | None,
-        Option(
-            metavar="TIME",
-            form="time",
-            help="When it failed, 2026-11-01T12:00. Default: now.",
-        ),
+        Option(metavar="TIME", form="time", help="When it failed, 2026-11-01T12:00. Default: now."),
     ] = None
     places: Mapping[str, Path] = field(default_factory=dict)  # of its traces, by the policy's words
     stall: "Stall | None" = None  # a report that it makes no progress
@@ -989,9 +976,7 @@ class RiskRequest:
     nodes: Annotated[
         Sequence[str],
         Argument(
-            metavar="NODES",
-            form="nodes",
-            help="Node list: node[01-16], a comma list, or @file.",
+            metavar="NODES", form="nodes", help="Node list: node[01-16], a comma list, or @file."
         ),
     ]
     _: KW_ONLY
@@ -1078,8 +1063,7 @@ class SuperbenchImport:
         ),
     ] = None
     baseline: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="The baseline.json that the rules compare with."),
+        Path | None, Option(metavar="FILE", help="The baseline.json that the rules compare with.")
     ] = None
     cluster: ClusterOfNodes = None
 
@@ -1107,7 +1091,7 @@ class IncidentImport:
         str,
         Option(
             help="What each column means: a name under configs/incidents/, or a file. "
-            "plain: node, category, start, end.",
+            "plain: node, category, start, end."
         ),
     ] = "plain"
     nodes: Annotated[
@@ -1130,8 +1114,7 @@ class NodeImport:
     file: TableFile
     _: KW_ONLY
     columns: Annotated[
-        Sequence[str],
-        column_option("node, rack, cage, sku, installed", "cage='{rack}/{cage}'"),
+        Sequence[str], column_option("node, rack, cage, sku, installed", "cage='{rack}/{cage}'")
     ] = ()
     times: Annotated[
         Sequence[str],

@@ -29,14 +29,7 @@ from anubis.core.history.status import Instants, Statuses, Times
 from anubis.core.history.strength import Strength
 from anubis.core.history.tracks import IncidentColumns
 from anubis.core.keep.objections import Objections
-from anubis.core.records import (
-    IN_GROUPS,
-    Demand,
-    Plan,
-    PlannedEntry,
-    SelectionPolicy,
-    Workload,
-)
+from anubis.core.records import IN_GROUPS, Demand, Plan, PlannedEntry, SelectionPolicy, Workload
 from anubis.core.select.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.select.selection import NEVER, Budget, learn_detection
 from anubis.operations.library_output import silence_libraries
@@ -343,10 +336,7 @@ ReadStanding = Callable[[EarlierStanding | None], LastingStanding]
 
 
 def _read_standing(
-    history: ClusterHistory,
-    now: float,
-    required: Iterable[Demand],
-    earlier: EarlierStanding | None,
+    history: ClusterHistory, now: float, required: Iterable[Demand], earlier: EarlierStanding | None
 ) -> LastingStanding:
     """Read the standing. With an earlier one only nodes with newer records are read again."""
     happened = history.experience.bearing_on_standing(now - LOOKED_BACK_S)

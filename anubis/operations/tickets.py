@@ -113,11 +113,7 @@ def _begin_of(life: Life) -> float | None:
 
 
 def _closed_ticket(
-    cluster: str,
-    action: LifeAction,
-    order: CloseTicket,
-    opened: Opened,
-    lives: Mapping[str, Life],
+    cluster: str, action: LifeAction, order: CloseTicket, opened: Opened, lives: Mapping[str, Life]
 ) -> Ticket:
     before, opening = opened.get(order.ticket, (None, None))
     life = lives.get(order.node)

@@ -10,13 +10,7 @@ from anubis.lab.simulation.reckoning import Reckoning
 from anubis.report import coverage
 from anubis.report.metric_rows import MetricRow, benchmark_labels, metric_rows
 from anubis.report.screen_tables import add_row, table
-from anubis.report.view import (
-    GLYPH,
-    CampaignView,
-    describe_kind,
-    kinds_by_sku,
-    kinds_sentence,
-)
+from anubis.report.view import GLYPH, CampaignView, describe_kind, kinds_by_sku, kinds_sentence
 from anubis.text.wording import figure, names, share, short_node_list, time_span
 
 if TYPE_CHECKING:

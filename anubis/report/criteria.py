@@ -308,10 +308,7 @@ def _difference(move: Move) -> str:
 
 
 def show_verdict_changes(
-    campaign: str,
-    nodes: Sequence[NodeChange],
-    verdicts: Sequence[VerdictChange],
-    console: Console,
+    campaign: str, nodes: Sequence[NodeChange], verdicts: Sequence[VerdictChange], console: Console
 ) -> None:
     from rich.text import Text
 

@@ -406,10 +406,7 @@ def lines(view: DiagnosisView) -> Iterator[str]:
 
 def _fields_of(whom: Whom) -> WhomFields:
     return WhomFields(
-        node=whom.node or None,
-        rank=whom.rank,
-        device=whom.device or None,
-        part=whom.part or None,
+        node=whom.node or None, rank=whom.rank, device=whom.device or None, part=whom.part or None
     )
 
 

@@ -74,10 +74,7 @@ COLUMNS = (
         f"most {HORIZON_H:g}, also if no further incident came; the paper's Table 3",
     ),
     Column(
-        "over H",
-        lambda score: score.accuracy.over_horizon,
-        ".1%",
-        f"1 - |p - t| / {HORIZON_H:g} h",
+        "over H", lambda score: score.accuracy.over_horizon, ".1%", f"1 - |p - t| / {HORIZON_H:g} h"
     ),
     Column(
         "on observed",

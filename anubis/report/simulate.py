@@ -61,7 +61,7 @@ INCIDENTS: dict[IncidentSource, str] = {
 OTHERS: tuple[PolicyName, ...] = ("absence", "full set")  # that the Selector is compared with
 LOST = ("lost_h", "stalled_h", "validation_h", "repair_h")
 ONLY_ON_THE_PAGE = {  # a terminal is narrow
-    *("repair_h", "wait_h", "held_up_h", "restarts", "alarms"),
+    *("repair_h", "wait_h", "held_up_h", "restarts", "alarms")
 }
 OF_THE_RESPONSE = {"lost_h", "stalled_h", "restarts", "alarms"}  # if faults have to be found
 

@@ -213,11 +213,7 @@ def spares_line(buffer: SpareBuffer) -> str:
 
 
 def _spare_fields(spare: Spare) -> SpareFields:
-    return SpareFields(
-        node=spare.node,
-        since=spare.since,
-        kept_from_jobs=spare.is_kept_from_jobs,
-    )
+    return SpareFields(node=spare.node, since=spare.since, kept_from_jobs=spare.is_kept_from_jobs)
 
 
 # --- the page --------------------------------------------------------------------------------

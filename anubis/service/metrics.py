@@ -160,9 +160,7 @@ def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
 
 def _nodes(snapshot: Snapshot) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
-        "anubis_nodes",
-        "Nodes by what a gate would make of them",
-        labels=["cluster", "judgement"],
+        "anubis_nodes", "Nodes by what a gate would make of them", labels=["cluster", "judgement"]
     )
     for cluster, glance in snapshot.clusters.items():
         judged = Tally(node.judgement for node in glance.nodes)

@@ -17,12 +17,7 @@ from anubis.core.errors import AnubisError
 from anubis.core.history.fleet_days import health_by_day, incident_categories, times_before
 from anubis.core.history.status import Incident
 from anubis.core.records import CampaignKind, Judgement
-from anubis.operations.fleet import (
-    ClusterGlance,
-    campaign_at_a_glance,
-    parts_found,
-    steps_planned,
-)
+from anubis.operations.fleet import ClusterGlance, campaign_at_a_glance, parts_found, steps_planned
 from anubis.operations.history import drift_of_node, recall
 from anubis.report import campaign_page, diagnosis_pages, drift, keep, watch_rounds
 from anubis.report import service_pages as written

@@ -288,10 +288,7 @@ class NodeNames:
 
 
 def _those_in(
-    connection: sa.Connection,
-    query: sa.Select[Any],
-    node: sa.Column[Any],
-    names: list[str],
+    connection: sa.Connection, query: sa.Select[Any], node: sa.Column[Any], names: list[str]
 ) -> Iterator[str]:
     for start in range(0, len(names), PER_QUESTION):
         some = node.in_(names[start : start + PER_QUESTION])

@@ -22,14 +22,7 @@ from anubis.core.history.past import Happened
 from anubis.core.history.status import Validation
 from anubis.core.history.strength import CampaignDemands
 from anubis.core.judge.unanswered import leaves_open
-from anubis.core.records import (
-    CampaignKind,
-    CriteriaSet,
-    Demand,
-    Ended,
-    Judgement,
-    PartVerdict,
-)
+from anubis.core.records import CampaignKind, CriteriaSet, Demand, Ended, Judgement, PartVerdict
 from anubis.store import codec
 from anubis.store.assessments import (
     NODE_VERDICTS,

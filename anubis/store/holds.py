@@ -37,11 +37,7 @@ class Hold:
 
 
 HOLDS = RecordTable(
-    "holds",
-    Hold,
-    sa.Column("cluster", sa.Text, primary_key=True),
-    keys=("node",),
-    checked=True,
+    "holds", Hold, sa.Column("cluster", sa.Text, primary_key=True), keys=("node",), checked=True
 )
 UNSURE = "somebody"  # in place of a holder whose row is damaged
 

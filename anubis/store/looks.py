@@ -16,11 +16,7 @@ from anubis.store.database import Database, upsert
 from anubis.store.row_mapping import Prose, RecordTable, converted_form, plain_form
 
 LOOKS = RecordTable(
-    "looks",
-    KeptLook,
-    sa.Column("cluster", sa.Text, primary_key=True),
-    keys=("job",),
-    trouble=Prose,
+    "looks", KeptLook, sa.Column("cluster", sa.Text, primary_key=True), keys=("job",), trouble=Prose
 )
 
 

@@ -28,12 +28,7 @@ Row = dict[str, Any]  # of a table, by the names of its columns
 RowValues = Sequence[Any]  # of a row, in the order of its columns
 SqlType = sa.types.TypeEngine[Any] | type[sa.types.TypeEngine[Any]]
 
-PLAIN: Mapping[Any, SqlType] = {
-    str: sa.Text,
-    float: sa.Double,
-    int: sa.Integer,
-    bool: sa.Boolean,
-}
+PLAIN: Mapping[Any, SqlType] = {str: sa.Text, float: sa.Double, int: sa.Integer, bool: sa.Boolean}
 UNPACKABLE = (zlib.error, ValueError, TypeError, AttributeError)  # what damaged bytes lead to
 metadata = sa.MetaData()
 CHECKED_BY = "checked_by"  # where a table with checksums names its `RecordTable`

@@ -41,12 +41,7 @@ class AuditEntry:
 
 
 TOKENS = RecordTable("tokens", Token, keys=("name",))
-AUDIT = RecordTable(
-    "audit",
-    AuditEntry,
-    sa.Column("key", sa.Integer, primary_key=True),
-    path=Prose,
-)
+AUDIT = RecordTable("audit", AuditEntry, sa.Column("key", sa.Integer, primary_key=True), path=Prose)
 
 
 class Tokens:

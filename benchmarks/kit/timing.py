@@ -97,11 +97,7 @@ def time_calls(
 
 
 def _batches(
-    call: Callable[[], object],
-    device: torch.device,
-    batches: int,
-    calls: int,
-    stamps: Possession,
+    call: Callable[[], object], device: torch.device, batches: int, calls: int, stamps: Possession
 ) -> list[float]:
     if device.type == "cuda":
         return _cuda_batches(call, device, batches, calls, stamps)
@@ -114,11 +110,7 @@ def _batches(
 
 
 def _cuda_batches(
-    call: Callable[[], object],
-    device: torch.device,
-    batches: int,
-    calls: int,
-    stamps: Possession,
+    call: Callable[[], object], device: torch.device, batches: int, calls: int, stamps: Possession
 ) -> list[float]:
     """Time batches with one event between them and one wait at the end: the GPU never idles in
     between."""

@@ -22,10 +22,7 @@ from anubis.core.network.job_search import (
 from anubis.core.network.pairing import Group, PairTest, pair_test_at
 from anubis.core.network.rails import Rails
 from anubis.core.network.repetition import Repetition, is_repeated
-from anubis.core.network.reproduction import (
-    pair_tests_across,
-    pair_tests_inside,
-)
+from anubis.core.network.reproduction import pair_tests_across, pair_tests_inside
 from anubis.core.network.sharing import shares_between_pods
 from anubis.core.network.traffic import (
     NO_PAIR_TURNS,
@@ -243,12 +240,7 @@ def nodes_handed_back(plan: Plan, phase: int, assessment: Assessment) -> frozens
 
 
 def _reproducing_steps(
-    plan: Plan,
-    phase: int,
-    turn: int,
-    assessment: Assessment,
-    turns: PairTurns,
-    gone: Set[str],
+    plan: Plan, phase: int, turn: int, assessment: Assessment, turns: PairTurns, gone: Set[str]
 ) -> Iterator[Step]:
     """Yield the next groups of a search for the part of a job that fails, or pairs across parts."""
     pairs: dict[Sequence[Group], tuple[Step, ...]] = {}

@@ -28,11 +28,7 @@ from anubis.core.network.pairing import (
     replace_unfit,
     round_robin,
 )
-from anubis.core.network.reproduction import (
-    divide,
-    first_groups,
-    pair_tests_between,
-)
+from anubis.core.network.reproduction import divide, first_groups, pair_tests_between
 from anubis.core.network.sharing import (
     Bottleneck,
     CableUse,
@@ -157,10 +153,7 @@ def _split_levels(kind: PhaseKind) -> list[PhaseKind]:
 
 
 def _crossing_phase(
-    then: Suite,
-    specs: Mapping[str, BenchmarkSpec],
-    nodes: Sequence[Node],
-    before: Iterable[Phase],
+    then: Suite, specs: Mapping[str, BenchmarkSpec], nodes: Sequence[Node], before: Iterable[Phase]
 ) -> Phase:
     """The phase that crosses the fabric. If an earlier phase has the same workload, the phase is
     added to its name: it is compared with other pairs, and loads the network differently."""

@@ -15,10 +15,7 @@ from anubis.core.diagnose.evidence import AdapterRise, Collector
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.network.hints import EVENTS
 
-OF_LINK = (
-    *sorted(EVENTS),
-    *("symbol_error", "local_link_integrity_errors", "port_rcv_errors"),
-)
+OF_LINK = (*sorted(EVENTS), *("symbol_error", "local_link_integrity_errors", "port_rcv_errors"))
 OF_WAY = (
     *("local_ack_timeout_err", "out_of_sequence", "packet_seq_err"),
     *("req_transport_retries_exceeded", "rnr_nak_retry_err", "roce_slow_restart"),

@@ -365,11 +365,7 @@ def _logged_mismatches(hearing: Hearing) -> Iterator[JobFact]:
 
 def _mismatch_fact(code: str, sentence: str, confidence: float = 0.95) -> JobFact:
     return JobFact(
-        kind=FactKind.MISMATCH,
-        whom=Whom(),
-        evidence=sentence,
-        confidence=confidence,
-        code=code,
+        kind=FactKind.MISMATCH, whom=Whom(), evidence=sentence, confidence=confidence, code=code
     )
 
 

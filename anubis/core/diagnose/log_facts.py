@@ -19,10 +19,7 @@ SHARED = 0.9  # share of all ranks that makes an error the job's
 FEWEST = 2  # ranks that must share an error
 CLOCKS_S = 5.0  # the most that clocks of two launchers differ
 LAUNCHER_CONFIDENCE = 0.6  # a launcher sees which process ended first, not which began it
-OWN = {
-    Gravity.APPLICATION: FactKind.APPLICATION_ERROR,
-    Gravity.MEMORY: FactKind.OUT_OF_MEMORY,
-}
+OWN = {Gravity.APPLICATION: FactKind.APPLICATION_ERROR, Gravity.MEMORY: FactKind.OUT_OF_MEMORY}
 ABORT = 6  # the signal of a process that ends itself; c10d does so after others failed
 LOCAL = ("127.", "::1", "localhost", "0.0.0.0")  # a process of the same node
 
@@ -123,11 +120,7 @@ def _bad_loss(hearing: Hearing) -> Iterator[JobFact]:
     )
     for event in sort_by_time(losses)[:1]:
         yield JobFact(
-            kind=FactKind.BAD_LOSS,
-            whom=Whom(),
-            evidence=event.text,
-            code=event.code,
-            at=event.at,
+            kind=FactKind.BAD_LOSS, whom=Whom(), evidence=event.text, code=event.code, at=event.at
         )
 
 

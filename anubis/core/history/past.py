@@ -13,13 +13,7 @@ from typing import Protocol, TypeVar
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.events import EventRecord, reported_incidents, reports
 from anubis.core.history.logbook import Logbook
-from anubis.core.history.status import (
-    Incident,
-    Repair,
-    Validation,
-    Watch,
-    defects_as_incidents,
-)
+from anubis.core.history.status import Incident, Repair, Validation, Watch, defects_as_incidents
 from anubis.core.history.tracks import IncidentColumns
 from anubis.core.records import Judgement
 

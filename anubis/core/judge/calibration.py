@@ -318,12 +318,7 @@ def _loss_of(bound: Bound) -> float:
 
 
 def _scatter_of(
-    losses: Samples,
-    usual: Ints,
-    votes: Ints,
-    rate: float,
-    least: float,
-    prior: Prior | None = None,
+    losses: Samples, usual: Ints, votes: Ints, rate: float, least: float, prior: Prior | None = None
 ) -> Scatter:
     """The scatter of independent units. If nodes vote for groups, half of few groups may be bad,
     and only the votes tell which."""
@@ -568,10 +563,7 @@ def usual_units(balance: Samples, votes: Ints, least: float = 0.0) -> Ints:
     mean = np.cumsum(x)[nearest - 1 : -1] / inside
     square = np.cumsum(x**2)[nearest - 1 : -1] - inside * mean**2
     spread = np.sqrt(np.maximum(least**2, square / (inside - 1)) * (1 + 1 / inside))
-    deviation, likely = (
-        np.abs(x[nearest:] - mean) - 1e-9,
-        1 - ODD_FLEETS / 2 / n,
-    )
+    deviation, likely = (np.abs(x[nearest:] - mean) - 1e-9, 1 - ODD_FLEETS / 2 / n)
     for far in np.flatnonzero(deviation > ndtri(likely) * spread):  # Student's t is never nearer
         if deviation[far] > stdtrit(inside[far] - 1.0, likely) * spread[far]:
             return np.sort(order[: inside[far]])

@@ -20,14 +20,7 @@ from anubis.core.judge.sentences import Finding, metric_words, place_clause
 from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.units import Unit, Units
 from anubis.core.judge.verdicts import code_of, verdict_on
-from anubis.core.records import (
-    Criterion,
-    CriterionKey,
-    Judgement,
-    MetricSpec,
-    Samples,
-    Verdict,
-)
+from anubis.core.records import Criterion, CriterionKey, Judgement, MetricSpec, Samples, Verdict
 
 SHARE = 0.1  # of the rate of false alarms; with 0.2 or a half no more is found
 FEWEST = 3  # metrics; two average out little

@@ -237,16 +237,7 @@ def divide(owner, x, values, starts, tail, counted, ladder, few, sums):  # type:
             continue
         mid = (low + high) // 2
         _add_between_halves(
-            owner[first:last],
-            x[first:last],
-            low,
-            mid,
-            high,
-            values,
-            starts,
-            ladder,
-            counted,
-            sums,
+            owner[first:last], x[first:last], low, mid, high, values, starts, ladder, counted, sums
         )
         kept = first
         moved = 0

@@ -13,11 +13,7 @@ from itertools import chain, combinations
 from anubis.core.fabric import Fabric, Part, natural_key
 from anubis.core.judge.faulty_paths import PATH, list_names
 from anubis.core.network.group_search import FEWEST, SearchProgress
-from anubis.core.network.job_search import (
-    search_progress,
-    searched_workloads,
-    slow_group_progress,
-)
+from anubis.core.network.job_search import search_progress, searched_workloads, slow_group_progress
 from anubis.core.network.localization import describe
 from anubis.core.network.pairing import Group
 from anubis.core.network.reproduction import divide
@@ -134,10 +130,7 @@ CAME_AND_WENT = "CAME-AND-WENT"
 
 
 def searches(
-    plan: Plan,
-    verdicts: Sequence[Verdict],
-    causes: Iterable[PartVerdict],
-    lost: Collection[str],
+    plan: Plan, verdicts: Sequence[Verdict], causes: Iterable[PartVerdict], lost: Collection[str]
 ) -> Iterator[Searched]:
     """Yield the search for the part of a job that fails, and that of each benchmark in groups."""
     if plan.reproducing:

@@ -256,10 +256,7 @@ def _judge_each_key(
 
 
 def _judge_together(
-    measured: Iterable[Units],
-    plan: Plan,
-    criteria: Sequence[CriteriaSet],
-    neighbours: Neighbours,
+    measured: Iterable[Units], plan: Plan, criteria: Sequence[CriteriaSet], neighbours: Neighbours
 ) -> Iterator[Verdict]:
     """Yield verdicts on units that fall short in all metrics of a program together, even with the
     time given back that other programs may have cost."""

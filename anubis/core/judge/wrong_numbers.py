@@ -189,9 +189,7 @@ def judge_wrong_numbers(executions: Iterable[Execution]) -> list[Verdict]:
 
 
 def _wrong_operations(
-    answers: Answers,
-    right: Mapping[str, str | None],
-    explained: Mapping[tuple[str, str], str],
+    answers: Answers, right: Mapping[str, str | None], explained: Mapping[tuple[str, str], str]
 ) -> list[str]:
     return [
         question.rpartition(": ")[2]

@@ -127,11 +127,7 @@ class Proofs:
         return at - life.tried_at >= self._policy.pause_after(life.tried + life.refused)
 
     def _test(
-        self,
-        needs: tuple[Proof, str],
-        owed: Mapping[str, tuple[Owed, ...]],
-        mode: Mode,
-        at: float,
+        self, needs: tuple[Proof, str], owed: Mapping[str, tuple[Owed, ...]], mode: Mode, at: float
     ) -> Prove:
         proof, about = needs
         id = f"{proof.value} {about} {next(iter(owed))}@{at:.0f}"

@@ -74,8 +74,7 @@ def open_suspicion(
 
 
 def kept_suspicions(
-    raised: Iterable[tuple[str, float, SuspicionRaised]],
-    ends: Iterable[tuple[float, EndSuspicion]],
+    raised: Iterable[tuple[str, float, SuspicionRaised]], ends: Iterable[tuple[float, EndSuspicion]]
 ) -> list[KeptSuspicion]:
     """Suspicions with their ends. `raised`: id, time and event. If a suspicion has several ends,
     the last counts."""

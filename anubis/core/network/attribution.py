@@ -37,14 +37,7 @@ from anubis.core.network.posterior import Observation
 from anubis.core.network.repetition import CauseDoubt, Repetition
 from anubis.core.network.traffic import LIMIT, Traffic
 from anubis.core.network.unexplained import unexplained_parts
-from anubis.core.records import (
-    COMPARED_IN_VAIN,
-    Counters,
-    Judgement,
-    PartVerdict,
-    Plan,
-    Verdict,
-)
+from anubis.core.records import COMPARED_IN_VAIN, Counters, Judgement, PartVerdict, Plan, Verdict
 
 NOTHING_COUNTED = Counters()
 NO_CONTRAST = "NO-CONTRAST"

@@ -82,10 +82,7 @@ class Found:
     links: tuple[Pair, ...] = ()  # nodes that fail only together
 
     def __add__(self, more: Found) -> Found:
-        return Found(
-            nodes=(*self.nodes, *more.nodes),
-            links=(*self.links, *more.links),
-        )
+        return Found(nodes=(*self.nodes, *more.nodes), links=(*self.links, *more.links))
 
     def __bool__(self) -> bool:
         return bool(self.nodes or self.links)

@@ -60,10 +60,7 @@ class FaultPrior:
 
 
 def odds(
-    shortfall: Shares,
-    model: FaultPrior,
-    shared: Shares | float = 0.0,
-    repeats: Numbers | int = 0,
+    shortfall: Shares, model: FaultPrior, shared: Shares | float = 0.0, repeats: Numbers | int = 0
 ) -> Shares:
     """The factor by which each shortfall is more likely for a flow that was hit than for one that
     was not.

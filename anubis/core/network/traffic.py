@@ -17,15 +17,7 @@ from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.rails import UP_ON_ONE_NODE, Rails
 from anubis.core.network.sharing import NEVER, SHARED, SHARED_AT_LEAF
 from anubis.core.network.unexplained import NOT_MAPPED, UNEXPLAINED, Stray
-from anubis.core.records import (
-    Assessment,
-    BatchVerdict,
-    Ended,
-    Execution,
-    Judgement,
-    Plan,
-    Verdict,
-)
+from anubis.core.records import Assessment, BatchVerdict, Ended, Execution, Judgement, Plan, Verdict
 
 PairTurns = Mapping[PairTest, tuple[int, ...]]  # in which a pair measured, the first one first
 

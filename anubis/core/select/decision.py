@@ -149,11 +149,7 @@ def horizon_s(event: FleetEvent, policy: SelectionPolicy) -> float:
 
 
 def choose_tests(
-    event: FleetEvent,
-    outlook: Outlook,
-    policy: SelectionPolicy,
-    *,
-    incident_costs_s: float | None,
+    event: FleetEvent, outlook: Outlook, policy: SelectionPolicy, *, incident_costs_s: float | None
 ) -> Choice:
     """Choose the tests to run, without explanation; the study makes thousands of such choices."""
     return _choices(event, outlook, policy, False, None, incident_costs_s)[0]

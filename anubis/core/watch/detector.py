@@ -15,14 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.watch.contrast import (
-    BUSIER,
-    ENTIRE,
-    TIMES,
-    Contrast,
-    contrasts,
-    restless_rows,
-)
+from anubis.core.watch.contrast import BUSIER, ENTIRE, TIMES, Contrast, contrasts, restless_rows
 from anubis.core.watch.deviations import Departure, Deviations
 from anubis.core.watch.distances import AnswersForMetrics, Comparison, unjudged_reason
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion

@@ -43,13 +43,7 @@ class Departure:
 
 
 def departure(
-    own: Floats,
-    peers: Floats,
-    first: int,
-    last: int,
-    proof: int,
-    *,
-    activity: bool = False,
+    own: Floats, peers: Floats, first: int, last: int, proof: int, *, activity: bool = False
 ) -> Departure | None:
     """Departure of a node that was apart from point `first` to `last`, or None. `own`: its values,
     and `peers`: the median of its peers, at all points; `proof`: so many points together prove that

@@ -172,12 +172,7 @@ JITTERS: Mapping[str, Mapping[str, tuple[float, float]]] = {
         "gpu_tensor": (0.65, 0.9),
         "gpu_temperature": (1.1, 1.2),
     },
-    "congestion": {
-        "throughput": (0.4, 0.85),
-        "pfc_tx": (20, 200),
-        "ecn": (5, 40),
-        "cnp": (5, 40),
-    },
+    "congestion": {"throughput": (0.4, 0.85), "pfc_tx": (20, 200), "ecn": (5, 40), "cnp": (5, 40)},
     "slow kernels": {
         "gpu_duty": (0.4, 0.85),
         "gpu_graphics": (0.4, 0.85),

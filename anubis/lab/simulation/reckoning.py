@@ -11,14 +11,7 @@ from typing import Literal
 
 from anubis.core.fabric import Fabric, Part, place
 from anubis.core.network.localization import describe
-from anubis.core.records import (
-    Assessment,
-    BenchmarkSpec,
-    Counters,
-    Judgement,
-    NodeVerdict,
-    Plan,
-)
+from anubis.core.records import Assessment, BenchmarkSpec, Counters, Judgement, NodeVerdict, Plan
 from anubis.lab.simulation.simulated_fleet import (
     Plant,
     SimulatedFleet,
@@ -28,12 +21,7 @@ from anubis.lab.simulation.simulated_fleet import (
     members,
     plants,
 )
-from anubis.lab.simulation.simulated_network import (
-    Fault,
-    SimulatedNetwork,
-    count_errors,
-    faulty,
-)
+from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork, count_errors, faulty
 
 Detected = Literal["missed", "unsure", "found"]  # unsure: the verdict is unknown
 DETECTIONS: tuple[Detected, ...] = ("missed", "unsure", "found")

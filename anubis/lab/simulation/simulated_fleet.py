@@ -96,11 +96,7 @@ H100: Mapping[str, Mapping[str, Typical]] = {
     "peer_copy": {"bandwidth_gbps": Typical(390)},
     "sdc_screen": {},  # only compares answers
     "sharded_matmul": {"tflops": Typical(640)},
-    "train_cnn": {
-        "samples_per_s": Typical(2900),
-        "compute_s": Typical(0.088),
-        "loss": fact(6.91),
-    },
+    "train_cnn": {"samples_per_s": Typical(2900), "compute_s": Typical(0.088), "loss": fact(6.91)},
     "train_distributed": {
         "samples_per_s": Typical(390),
         "compute_s": Typical(0.164),
@@ -126,7 +122,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "kernel": "6.8.0-45-generic",
         "governor": "performance",
         "mounts": "/scratch",
-    },
+    }
 }
 OF_ANOTHER_DAY = {"driver": "nvidia 535.183.06"}
 

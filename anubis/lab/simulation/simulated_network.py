@@ -22,15 +22,7 @@ from anubis.core.network.counters import MOST
 from anubis.core.network.crossing import Flow, Way, link_part, nic_part
 from anubis.core.network.pairing import PairTest, joined_nics
 from anubis.core.network.posterior import Observation
-from anubis.core.records import (
-    BenchmarkSpec,
-    Count,
-    Counters,
-    MetricSpec,
-    Readings,
-    Series,
-    Step,
-)
+from anubis.core.records import BenchmarkSpec, Count, Counters, MetricSpec, Readings, Series, Step
 
 FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -281,10 +273,7 @@ class SimulatedNetwork:
 
 
 def _loss(
-    faults: Sequence[Fault],
-    flow: RailNics,
-    via: Sequence[str],
-    cables: Sequence[int],
+    faults: Sequence[Fault], flow: RailNics, via: Sequence[str], cables: Sequence[int]
 ) -> float:
     """Loss by the worst fault on the path; the first cable of a faulty link is the bad one."""
     source, target = flow

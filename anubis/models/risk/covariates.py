@@ -87,8 +87,7 @@ def drop_covariates(uptimes: Uptimes, names: Collection[str]) -> Uptimes:
     kept = [place for place, name in enumerate(statuses.covariates) if name not in names]
     covariates = tuple(statuses.covariates[place] for place in kept)
     return replace(
-        uptimes,
-        statuses=replace(statuses, covariates=covariates, values=statuses.values[:, kept]),
+        uptimes, statuses=replace(statuses, covariates=covariates, values=statuses.values[:, kept])
     )
 
 

@@ -113,9 +113,7 @@ def log_chances(predicted: Forecast, test: Uptimes) -> Times:
     watched_h, happened = coverage(test)
     stretch = np.maximum(np.searchsorted(EDGES_H, watched_h, side="left") - 1, 0)
     by_model = np.where(
-        happened,
-        _chance_of(stretch, predicted),
-        np.exp(-predicted.hazard_each(watched_h)),
+        happened, _chance_of(stretch, predicted), np.exp(-predicted.hazard_each(watched_h))
     )
     even = np.where(happened, 1.0, EDGES_H.size - stretch) / EDGES_H.size
     logs: Times = np.log((1 - DOUBT) * by_model + DOUBT * even)

@@ -128,12 +128,7 @@ class LocalExecutor:
         meets = program.spec.launcher == "torchrun"
         rendezvous = self._pair_test() if meets else None
         program_order = order(
-            program,
-            launch.parameters,
-            step.timeout_s,
-            self._machine,
-            rendezvous,
-            self._settings,
+            program, launch.parameters, step.timeout_s, self._machine, rendezvous, self._settings
         )
         program_order["longest_s"] = guardian.MOST_TIMES_LIMIT * step.timeout_s
         program_order = self._forked.lend(program_order, guardian.remove_secrets(os.environ))

@@ -279,9 +279,7 @@ def _end_in(
 
 
 def _lose_stuck(
-    event: Measured | Failed | TimedOut,
-    outcomes: Mapping[str, ProgramOutcome],
-    spec: BenchmarkSpec,
+    event: Measured | Failed | TimedOut, outcomes: Mapping[str, ProgramOutcome], spec: BenchmarkSpec
 ) -> Measured | Failed | TimedOut:
     """Mark nodes as lost on which a process outlived SIGKILL, however well its program ended."""
     stuck = {

@@ -230,10 +230,7 @@ class KubernetesOrchestrator:
     # --- what is there ---------------------------------------------------------------------
 
     def _top(
-        self,
-        owner: JobOwner,
-        pods: Mapping[str, JobOwner],
-        before: Mapping[JobOwner, JobOwner],
+        self, owner: JobOwner, pods: Mapping[str, JobOwner], before: Mapping[JobOwner, JobOwner]
     ) -> JobOwner:
         """Return the last in the chain of owners: a Job of a JobSet is the JobSet."""
         limit = owner.ends_by

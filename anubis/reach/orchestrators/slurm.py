@@ -470,10 +470,7 @@ def _trial(start: RayStart, node: str, command: Sequence[str]) -> list[str]:
 
 
 ORCHESTRATOR = OrchestratorKind(
-    settings=SlurmSettings,
-    open=SlurmOrchestrator,
-    title="slurm",
-    job_variable="SLURM_JOB_ID",
+    settings=SlurmSettings, open=SlurmOrchestrator, title="slurm", job_variable="SLURM_JOB_ID"
 )
 START = StartWay(
     too_busy=re.compile(

@@ -16,14 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from anubis.core.diagnose.evidence import (
-    Advance,
-    Call,
-    CallState,
-    Collector,
-    JobEvidence,
-    RankMap,
-)
+from anubis.core.diagnose.evidence import Advance, Call, CallState, Collector, JobEvidence, RankMap
 from anubis.core.diagnose.hang import rank_list
 from anubis.core.diagnose.transfers import recorded_transfers
 from anubis.core.errors import EvidenceError

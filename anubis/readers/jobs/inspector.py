@@ -157,10 +157,7 @@ def _whole(table: Mapping[str, Any], key: str, limit: int) -> int:
 
 
 def evidence_of(
-    ended: Sequence[EndedCollective],
-    where: str,
-    *,
-    gaps: Mapping[Collector, str] | None = None,
+    ended: Sequence[EndedCollective], where: str, *, gaps: Mapping[Collector, str] | None = None
 ) -> JobEvidence:
     shared = sorted(_shared_collectives(_last_run(ended)), key=lambda collective: collective.at)
     steps = tuple(_step_times(shared))

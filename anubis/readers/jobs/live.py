@@ -411,10 +411,7 @@ def _ask(rank: LiveRank, until: float) -> LiveAnswer:
 
 def _look_from_outside(rank: LiveRank, why_not: str = "") -> LiveAnswer:
     return LiveAnswer(
-        rank=rank,
-        pulse=pulse_of(rank.pid),
-        why_not=why_not,
-        blocked_in=kernel_function(rank.pid),
+        rank=rank, pulse=pulse_of(rank.pid), why_not=why_not, blocked_in=kernel_function(rank.pid)
     )
 
 

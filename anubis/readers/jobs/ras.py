@@ -409,10 +409,7 @@ def _memberships(communicators: Iterable[RasCommunicator]) -> Iterator[Membershi
     for communicator in communicators:
         for rank, process in communicator.processes.items():
             yield Membership(
-                communicator=communicator.name,
-                size=communicator.size,
-                rank=rank,
-                process=process,
+                communicator=communicator.name, size=communicator.size, rank=rank, process=process
             )
 
 

@@ -134,7 +134,5 @@ def _ending(telemetry: Telemetry, until: float, last_s: float) -> Telemetry:
     first = max(0, int(np.ceil((until - last_s - telemetry.start) / step - 1e-6)))
     last = min(telemetry.points, int(np.floor((until - telemetry.start) / step + 1e-6)) + 1)
     return replace(
-        telemetry,
-        start=telemetry.start + first * step,
-        values=telemetry.values[:, :, first:last],
+        telemetry, start=telemetry.start + first * step, values=telemetry.values[:, :, first:last]
     )

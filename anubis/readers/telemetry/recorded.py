@@ -64,11 +64,7 @@ class _Table:
 
 
 def read_recording(
-    path: Path,
-    settings: TelemetrySettings,
-    names: Sequence[str],
-    *,
-    nodes: Sequence[str] = (),
+    path: Path, settings: TelemetrySettings, names: Sequence[str], *, nodes: Sequence[str] = ()
 ) -> PulledTelemetry:
     """Read telemetry. `names` are the metrics asked for. `nodes`: only these, in this order."""
     metrics = settings.watched_metrics(names)

@@ -50,9 +50,7 @@ def parse(text: str) -> tuple[tuple[Domain, ...], list[Remark]]:
     return group_gpus(_gpus_of_hosts(text))
 
 
-def group_gpus(
-    gpus_of: Mapping[str, Sequence[str]],
-) -> tuple[tuple[Domain, ...], list[Remark]]:
+def group_gpus(gpus_of: Mapping[str, Sequence[str]]) -> tuple[tuple[Domain, ...], list[Remark]]:
     """Group the GPUs of each host by the name of their domain. A host whose GPUs are in several
     counts for the one with most of them."""
     members: dict[str, list[DomainNode]] = {}

@@ -350,7 +350,7 @@ def text_of(name: str) -> Reader:
 # --- what can be read, by name ---------------------------------------------------------------
 
 DRIVER: dict[str, Reader] = {
-    "driver_version": lambda _: line(machine_root() / "sys/module/amdgpu/version"),
+    "driver_version": lambda _: line(machine_root() / "sys/module/amdgpu/version")
 }
 UUID: dict[str, Reader] = {}  # torch and lists of visible GPUs call them by their numbers
 
