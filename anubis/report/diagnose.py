@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 WIDTH = 79  # letters at most: a longer line is hard to read
 LABEL = 10  # letters of a label, and the space after it
 LIKELIEST = 4  # parts to test first that a terminal names
+# lines of a log that say who ended the job: its user, or its scheduler with a reason
+ENDED = frozenset({"interrupted", "time-limit", "preempted", "requeued"})
 REASONS = 2  # why nodes did not answer, that a terminal lists
 VERBS = {
     JobTrouble.FAILED: "failed",
@@ -88,6 +90,8 @@ def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
         if not late:
             return "it moves, and may be slower than it was: its machines did more else before"
         return f"it moves, and its ranks wait for {names}{more}, which is no proof of slowness"
+    if any(event.code in ENDED for event in evidence.log) and not diagnosis.progress:
+        return "its user or its scheduler ended it, and no trouble before that was read"
     if diagnosis.progress:
         return "it moves, and has moved on since the trouble that was found"
     if evidence.alive is False:
@@ -104,12 +108,13 @@ def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
 def _last_note(evidence: JobEvidence) -> LogEvent | None:
     """Return the last line of a log that is known and names no cause, as of a launcher that saw a
     process fail; None if there is none."""
-    notes = (
+    notes = [
         event
         for event in evidence.log
         if event.gravity is Gravity.NOTE and event.collector is Collector.TRAINING_LOG
-    )
-    return max(notes, key=lambda event: event.at or 0.0, default=None)
+    ]
+    why = [event for event in notes if event.code in ENDED]
+    return max(why or notes, key=lambda event: event.at or 0.0, default=None)
 
 
 def _culprit_names(culprits: Sequence[Whom]) -> list[str]:

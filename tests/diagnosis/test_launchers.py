@@ -16,6 +16,7 @@ from anubis.operations.diagnose import diagnose_job
 from anubis.operations.requests import DiagnosisRequest
 from anubis.readers.jobs.launcher_words import LauncherWords
 from anubis.readers.jobs.training_logs import read_training
+from anubis.report.diagnose import headline
 
 HOSTS, PER = 3, 2
 NODES = [f"gpu{host}" for host in range(HOSTS)]
@@ -32,6 +33,13 @@ LABELS = {
     "prterun": lambda rank: f"[prterun-gpu0-77@1,{rank}]<stdout>: ",
     "pdsh": lambda rank: f"{NODES[rank // PER]}: [default{rank % PER}]:",
     "ray": lambda rank: f"(RayTrainWorker pid={90 + rank}, ip=10.0.0.{rank // PER}) ",
+    "milabench": lambda rank: f"llm-nodes.{NODES[rank // PER]} [stderr] [rank{rank}]: ",
+    "horovodrun": lambda rank: f"Fri Sep 25 16:52:53 2026[{rank}]<stderr>:",
+    "mpirun, dated": lambda rank: f"2026-06-02T16:13:44.884Z: [1,{rank}]<stdout>:",
+    "vllm": lambda rank: f"(VllmWorker TP{rank} pid=9) ERROR 09-05 21:05:38 [executor.py:596] ",
+    "determined": lambda rank: f"<info>    [2026-12-07 10:43:01] 087c0ee7 [rank={rank}] || ",
+    "syslog": lambda rank: f"Sep  5 21:05:38 {NODES[rank // PER]} train[9]: [rank{rank}]: ",
+    "lightning": lambda rank: f"[rank: {rank}] ",
 }
 WORKERS = [
     f"(TrainController pid=7) - (ip=10.0.0.{rank // PER}, pid={90 + rank}) world_rank={rank}"
@@ -46,18 +54,22 @@ RAISED = [
 CLOSED = "gpu9:7:8 [0] NCCL WARN socketProgress: Connection closed by remote peer {node}<3>"
 
 
-def named(folder, lines):
+def diagnosed(folder, lines):
     (folder / "job.out").write_text("\n".join(lines) + "\n")
-    view = diagnose_job(
+    return diagnose_job(
         DiagnosisRequest(
             places={"logs": folder / "job.out"}, nodes=tuple(NODES), ranks_per_node=PER
         )
     )
-    return {(whom.rank, whom.node) for whom in view.diagnosis.culprits}
+
+
+def named(folder, lines):
+    culprits = diagnosed(folder, lines).diagnosis.culprits
+    return {(whom.rank, whom.node) for whom in culprits}
 
 
 @pytest.mark.parametrize("launcher", LABELS)
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_the_rank_that_raises_is_named_under_any_labels_of_launchers(
     launcher, data, tmp_path_factory
@@ -84,6 +96,37 @@ ENDS = {
 
 def end_of(launcher, rank):
     return ENDS[launcher].format(node=NODES[rank // PER], rank=rank).splitlines()
+
+
+def block(rank, *lines):
+    """SGLang labels the first line of what a process writes."""
+    return [f"[2026-03-09 00:57:15 TP{rank}] Scheduler hit an exception: {lines[0]}", *lines[1:]]
+
+
+def test_a_traceback_belongs_to_the_rank_that_its_first_line_names_unless_two_are_mixed(tmp_path):
+    assert named(tmp_path, ["ready", *block(3, *RAISED), "ready"]) == {(3, "gpu1")}
+    mixed = [
+        line for pair in zip(block(3, *RAISED), block(4, *RAISED), strict=True) for line in pair
+    ]
+    assert named(tmp_path, mixed) == set()
+
+
+@pytest.mark.parametrize("name", ["Worker_DP1_TP3", "Worker_PP1_TP3"])
+def test_a_number_within_one_of_several_copies_or_stages_of_a_model_is_no_rank(name, tmp_path):
+    assert named(tmp_path, ["ready", *(f"({name} pid=9) {line}" for line in RAISED)]) == set()
+
+
+LOST = {
+    "Open MPI": "  Remote daemon: [[18619,0],2] on node {node}",
+    "Ray": "(raylet) The node with node id: 4f and address: {node} and node name: {node} has been"
+    " marked dead because the detector has missed too many heartbeats from it.",
+    "Slurm": "srun: error: Node failure on {node}",
+}
+
+
+@pytest.mark.parametrize("launcher", LOST)
+def test_a_node_that_its_launcher_lost_is_named(launcher, tmp_path):
+    assert named(tmp_path, ["step 3", LOST[launcher].format(node="gpu2")]) == {(None, "gpu2")}
 
 
 @pytest.mark.parametrize("label", ["[pod/worker-{}/pytorch] ", "worker-{}  | "])
@@ -121,7 +164,9 @@ def test_the_process_that_a_launcher_saw_end_first_is_named_and_none_that_it_end
 @pytest.mark.parametrize("why", ["", " DUE TO PREEMPTION", " DUE TO TIME LIMIT"])
 def test_a_cancelled_job_names_no_rank_for_any_ends_of_its_processes(why, launcher, tmp_path):
     cancelled = f"slurmstepd: error: *** STEP 1.0 ON gpu0 CANCELLED AT 2026-11-28T12:00:00{why} ***"
-    assert named(tmp_path, ["step 3", cancelled, *end_of(launcher, 4), *AFTERWARDS]) == set()
+    view = diagnosed(tmp_path, ["step 3", cancelled, *end_of(launcher, 4), *AFTERWARDS])
+    assert not view.diagnosis.culprits
+    assert ("its user or its scheduler ended it" in headline(view)) is bool(why)
 
 
 def test_a_task_that_is_a_torchrun_is_no_rank(tmp_path):

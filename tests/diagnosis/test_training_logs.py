@@ -212,9 +212,15 @@ def test_lines_of_nccl_give_the_addresses_and_ranks_of_nodes(tmp_path):
         ),
         ("a:1:2 [3] NCCL WARN socketProgress: Connection closed by remote peer n7<0>", "n7"),
         (
+            "a:1:2 [3] NCCL WARN Call to recv from 10.0.0.7<41> failed : Connection reset by peer",
+            "10.0.0.7",
+        ),
+        (
             "[Rank 0]: Rank 5 failed to pass monitoredBarrier in 30000 ms",
             "rank 5",
         ),
+        ("/job:jax_worker/replica:0/task:6", "rank 6"),
+        ("5: [DistributedAdam_Allreduce/cond/HorovodAllreduce_grads_0, allreduce.b]", "rank 5"),
     ],
 )
 def test_a_line_names_its_peer(tmp_path, line, peer):

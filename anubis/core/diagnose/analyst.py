@@ -143,7 +143,8 @@ def _trouble(likely: JobTrouble, facts: Sequence[JobFact], evidence: JobEvidence
         return JobTrouble.HUNG
     if FactKind.UNREACHABLE in kinds and evidence.alive and not moves:
         return JobTrouble.HUNG
-    if kinds & {FactKind.DISTRIBUTED_ERROR, FactKind.APPLICATION_ERROR} and not evidence.alive:
+    errors = {FactKind.DISTRIBUTED_ERROR, FactKind.APPLICATION_ERROR, FactKind.OUT_OF_MEMORY}
+    if kinds & errors and not evidence.alive:
         return JobTrouble.FAILED
     is_uneven = moves and FactKind.BAD_LOSS not in kinds
     return JobTrouble.UNEVEN if is_uneven and likely is JobTrouble.FAILED else likely

@@ -206,9 +206,9 @@ def counter_hints(fabric: Fabric, counted: Counters) -> dict[Part, float]:
 
 
 def _nodes_without_link(errors: Sequence[JobFact]) -> Iterator[Part]:
-    """Nodes whose own kernel reports that a link of theirs failed."""
+    """Nodes that report a failed link of their own, by their kernel or by NCCL."""
     for fact in errors:
-        if fact.whom.node and fact.whom.device and fact.peer is None:
+        if fact.whom.node and fact.peer is None:
             yield Part("node", fact.whom.node)
 
 

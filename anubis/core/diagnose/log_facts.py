@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from anubis.core.diagnose.crash import OURS, crash_window, node_of, sort_by_time
@@ -17,10 +18,15 @@ from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, Hearing, Inferenc
 
 SHARED = 0.9  # share of all ranks that makes an error the job's
 FEWEST = 2  # ranks that must share an error
+FEW = 7  # ranks: of so many and one more, one may have lost its last lines
 CLOCKS_S = 5.0  # the most that clocks of two launchers differ
 LAUNCHER_CONFIDENCE = 0.6  # a launcher sees which process ended first, not which began it
 OWN = {Gravity.APPLICATION: FactKind.APPLICATION_ERROR, Gravity.MEMORY: FactKind.OUT_OF_MEMORY}
+# errors of what all nodes share: they are not the program's
+SHARED_STORAGE = frozenset({"storage-stale", "storage-io", "storage-timeout", "transport-down"})
+OWN_LINK = frozenset({"nccl-ib-port", "nccl-ib-device"})  # told by NCCL, of a NIC of its own node
 ABORT = 6  # the signal of a process that ends itself; c10d does so after others failed
+RANK = "rank "  # begins a peer that a line names by its number
 LOCAL = ("127.", "::1", "localhost", "0.0.0.0")  # a process of the same node
 
 
@@ -28,9 +34,21 @@ def _own_errors(hearing: Hearing) -> Iterator[JobFact]:
     """First error of each rank, or of a node with no errors of its ranks, unless it reports a
     peer."""
     evidence = hearing.evidence
-    for first, after in _firsts(evidence):
+    firsts = list(_firsts(evidence))
+    of_all = _common_storage(evidence, [first for first, _ in firsts])
+    for first, after in firsts:
         if kind := OWN.get(first.gravity):
-            yield _error_fact(evidence, kind, first, after)
+            fact = _error_fact(evidence, kind, first, after)
+            yield replace(fact, whom=Whom()) if first.code in of_all else fact
+
+
+def _common_storage(evidence: JobEvidence, firsts: Iterable[LogEvent]) -> frozenset[str]:
+    """Codes of storage that failed on several nodes, none of which is to blame."""
+    nodes: dict[str, set[str]] = {}
+    for event in firsts:
+        if event.code in SHARED_STORAGE:
+            nodes.setdefault(event.code, set()).add(node_of(evidence, event))
+    return frozenset(code for code, where in nodes.items() if len(where) > 1)
 
 
 def _error_fact(
@@ -73,12 +91,12 @@ def _sort_events(events: Sequence[LogEvent]) -> list[LogEvent]:
 
 
 def _shared_errors(hearing: Hearing) -> Iterator[JobFact]:
-    """Errors that nine of ten ranks share, or nine of ten nodes whose lines name no rank: no node
-    is at fault."""
+    """Errors that nine of ten ranks share, or all but one of eight, or of as many nodes whose lines
+    name no rank: no node is at fault."""
     evidence = hearing.evidence
     for units, count in (("ranks", _count_ranks(evidence)), ("nodes", _count_nodes(evidence))):
         for events in _group_by_error(evidence, units).values():
-            if len(events) >= max(FEWEST, SHARED * count):
+            if len(events) >= max(FEWEST, min(SHARED * count, max(FEW, count - 1))):
                 first = sort_by_time(events.values())[0]
                 yield JobFact(
                     kind=FactKind.SAME_ERROR,
@@ -106,9 +124,40 @@ def _group_by_error(evidence: JobEvidence, units: str) -> Mapping[str, Mapping[o
         is_of_rank = first.rank is not None
         unit = first.rank if is_of_rank else first.node
         is_counted = unit != "" and is_of_rank == (units == "ranks")
+        is_counted = is_counted and first.code not in SHARED_STORAGE
         if first.gravity in OWN and first.detail and is_counted:
             same.setdefault(first.detail, {}).setdefault(unit, first)
     return same
+
+
+def _reported_absent(hearing: Hearing) -> Iterator[JobFact]:
+    """Ranks that others waited for by their numbers. If they are half of all and more, those that
+    report them are as likely to be cut off."""
+    evidence = hearing.evidence
+    window = crash_window(evidence)
+    reports = [
+        event
+        for event in sort_by_time(evidence.log)
+        if event.gravity is Gravity.DISTRIBUTED
+        and event.peer.startswith(RANK)
+        and window.has(event)
+    ]
+    absent = {int(event.peer.removeprefix(RANK)): event for event in reversed(reports)}
+    reporters = {event.rank for event in reports}
+    if 2 * len(absent) >= _count_ranks(evidence):
+        return
+    for rank, event in absent.items():
+        if rank not in reporters:
+            node = evidence.ranks.node_of(rank)
+            where = f" on {node}" if node else ""
+            yield JobFact(
+                kind=FactKind.ABSENT,
+                whom=Whom(node=node, rank=rank),
+                evidence=f"rank {rank}{where} did not come, as others report: {event.text}",
+                confidence=LAUNCHER_CONFIDENCE,
+                code=event.code,
+                at=event.at,
+            )
 
 
 def _bad_loss(hearing: Hearing) -> Iterator[JobFact]:
@@ -150,7 +199,7 @@ def _peer_reports(hearing: Hearing) -> Iterator[JobFact]:
 
 def _ends(evidence: JobEvidence, event: LogEvent) -> tuple[Whom, Whom | None]:
     node = node_of(evidence, event)
-    if event.collector is Collector.KERNEL_LOG and event.device:
+    if event.code in OWN_LINK or (event.collector is Collector.KERNEL_LOG and event.device):
         return Whom(node=node, device=event.device), None  # a link of its own
     peer = peer_node(evidence, event.peer)
     if not node or not peer or peer == node:
@@ -162,8 +211,8 @@ def peer_node(evidence: JobEvidence, peer: str) -> str:
     """Node that a line names by address, name or rank; empty: it is not one of the job's."""
     if not peer or peer.startswith(LOCAL):
         return ""
-    if peer.startswith("rank "):
-        return evidence.ranks.node_of(int(peer[5:])) if peer[5:].isdecimal() else ""
+    if peer.startswith(RANK):
+        return evidence.ranks.node_of(int(peer.removeprefix(RANK)))
     return evidence.ranks.node_named(peer)
 
 
@@ -282,6 +331,12 @@ RULES = (
         needs=frozenset({Collector.TRAINING_LOG}),
         gives=frozenset({FactKind.SAME_ERROR}),
         infer=_shared_errors,
+    ),
+    InferenceRule(
+        name="ranks that others waited for, by the training log",
+        needs=frozenset({Collector.TRAINING_LOG}),
+        gives=frozenset({FactKind.ABSENT}),
+        infer=_reported_absent,
     ),
     InferenceRule(
         name="a loss that is no number",

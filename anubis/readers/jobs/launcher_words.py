@@ -1,8 +1,9 @@
 """What launchers write into a log: labels before each line, and words about the ends of processes.
 
-`mpirun --tag-output` labels with the rank, pdsh with the node, Ray with the process, `kubectl logs
---prefix` with the pod, `docker compose logs` with the container, and programs with `Rank 5:`. `srun
--l` and `mpiexec -l` write the number of a task: tasks are ranks, or launchers, one on each node.
+`mpirun --tag-output`, horovodrun and Determined label with the rank, pdsh, milabench and syslog
+with the node, Ray with the process, vLLM and SGLang with both, `kubectl logs --prefix` with the
+pod, `docker compose logs` with the container, and programs with `Rank 5:`. `srun -l` and `mpiexec
+-l` write the number of a task: tasks are ranks, or launchers, one on each node.
 
 The first process that Slurm or a launcher of MPI saw end is marked. What ends after the job was
 cancelled, or after the launcher began to end it, ended for that reason: it is left out.
@@ -33,14 +34,21 @@ CANCELLED = re.compile(
     r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT |"
     r"srun: (?:Job step aborted|Terminating StepId|forcing job termination|interrupt)"
 )
-NODE_FAILURE = re.compile(r"(?:srun|salloc): error: Node failure on ([\w.-]+)")
+NODE_FAILURE = re.compile(
+    r"(?:srun|salloc): error: Node failure on ([\w.-]+)"
+    r"|^\s*Remote daemon: \[\[\d+,\d+\],\d+\] on node ([\w.-]+)"  # Open MPI has lost it
+    r"|node with node id: \w+ and address: ([\w.:-]+) and node name: .{1,200} marked dead"  # Ray
+)
 NOTICED = re.compile(
     r"noticed that process rank (\d{1,6}) with PID \d+ on node ([\w.-]+) exited on signal (\d{1,2})"
 )
 ABORTED = re.compile(r"MPI_ABORT was invoked on rank (\d{1,6}) in communicator MPI_COMM_WORLD")
 PROCESS = re.compile(r"^\s*Process name: \[\[\d+,\d+\],\s?(\d{1,6})\]")
 CODE = re.compile(r"^\s*Exit code: +(\d{1,3})\b")
-MARKS = ("srun", "slurmstepd", "noticed that", "MPI_ABORT", "Process name", "Exit code")
+MARKS = (
+    *("srun", "slurmstepd", "noticed that", "MPI_ABORT", "Process name", "Exit code"),
+    *("Remote daemon", "marked dead"),
+)
 MOST_TASKS = 4096  # of one line
 
 
@@ -56,7 +64,7 @@ class LauncherWords:
 
     def hear(self, text: str, at: float | None) -> None:
         if match := NODE_FAILURE.search(text):
-            self.lost_nodes.setdefault(match[1], at)
+            self.lost_nodes.setdefault(match[1] or match[2] or match[3], at)
         if CANCELLED.search(text):
             self._is_ending = True
         elif not self._is_ending:
@@ -118,14 +126,34 @@ def exit_of(rank: int, code: int, at: float | None) -> Exit:
 
 
 LABEL = re.compile(
-    r"^(?: {0,5}(?=\d+:)|\[(?=\d+\](?: |$))|(?P<word>\[?rank[ =](?=\d+(?:\]:?|:)(?: |$))))"
-    r"(\d{1,6})\]?:? ?",
+    r"^(?: {0,5}(?=\d+:)|\[(?=\d+\](?: |$))"
+    r"|(?P<word>\[?rank(?:[ =]|: )(?=\d+(?:\]:?|:)(?: |$))))(\d{1,6})\]?:? ?",
     re.IGNORECASE,
 )
 CONTAINER = re.compile(r"^([A-Za-z0-9][\w.-]{0,120}) {1,60}\| ?")
-MPI = re.compile(r"^\[(?:\d+|[\w.@-]{1,120}),(\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?")
+MPI = re.compile(r"^\[(?:(?:\d+|[\w.@-]{1,120}),)?(\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?")
 PDSH = re.compile(r"^([A-Za-z][\w.-]{0,120}): ")
-RAY = re.compile(r"^\(\w{1,80} pid=(\d+)(?:, ip=([^)\s]{1,64}))?\) ?")
+WORKER = re.compile(  # of Ray and vLLM, with the beginning that vLLM writes into each line
+    r"^\((?P<name>\w{1,80}?)(?:[_ ]TP(?P<tensor>\d{1,6})(?:_EP\d+)?)?(?: rank=(?P<rank>\d{1,6}))?"
+    r" pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^)\s]{1,64}))?\) ?"
+)
+LEVELS = ("ERROR ", "WARNING ", "INFO ", "DEBUG ", "CRITICAL ")
+STAGED = re.compile(r"[DP]P\d")
+VLLM = re.compile(
+    r"^(?:ERROR|WARNING|INFO|DEBUG|CRITICAL) \d\d-\d\d [\d:]{8} \[?[\w./]{1,80}:\d+\] ?"
+)
+SGLANG = re.compile(
+    r"^\[(?P<stamp>20\d\d-\d\d-\d\d [\d:]{8})(?: DP\d+)?(?P<stage> PP\d+)? TP(?P<rank>\d{1,6})"
+    r"(?: [A-Z]+\d+)*\] ?"
+)
+DETERMINED = re.compile(
+    r"^<\w+> +\[(?P<stamp>[\d: T-]{19})\] \w+ \[rank=(?P<rank>\d{1,6})\] \|\| ?"
+)
+MILABENCH = re.compile(r"^(?P<bench>[\w-]{1,120})\.(?P<place>[\w.-]{1,253}) \[std(?:out|err)\] ?")
+SYSLOG = re.compile(
+    r"^(?P<stamp>[A-Z][a-z]{2} [ \d]\d [\d:]{8}) (?P<host>[\w.-]{1,253})"
+    r" [\w./-]{1,120}(?:\[\d+\])?: ?"
+)
 POD = re.compile(r"^\[pod/([\w.-]{1,253})/([\w.-]{1,63})\] ?")
 REPEATED = "x across cluster]"  # Ray: other processes wrote the same
 INNER = re.compile(r"^\[[a-z_]{2,20}\d{1,6}\]")  # a launcher says which of its processes speaks
@@ -141,7 +169,9 @@ class LineLabel:
 
     rank: int | None = None
     node: str = ""
-    process: str = ""  # of Ray: address and number; else pod and container, or container
+    process: str = ""  # address and number; else pod and container, or container
+    stamp: str = ""  # when it was written, if the label says so
+    is_of_block: bool = False  # lines that follow it belong to it, and have no label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,17 +201,54 @@ NO_LABEL = LineLabel()
 
 def split_line(line: str, tasks: TaskLabels | None, ranks: RankMap) -> tuple[LineLabel, str]:
     """Split a line into its label and its text. A name counts only if it is a node of the job."""
-    if line.startswith("[") and (match := MPI.match(line)):
+    if line.startswith(("[", "(", "<")) and (parts := _own_label(line, ranks)):
+        return parts
+    if (match := PDSH.match(line)) and (node := ranks.node_named(match[1])):
+        return LineLabel(node=node), line[match.end() :]
+    if " [std" in line[:400] and (match := MILABENCH.match(line)):
+        node = ranks.node_named(match["place"].removesuffix(".nolog"))
+        return LineLabel(node=node, process="" if node else match["place"]), line[match.end() :]
+    if line[3:4] == " " and (match := SYSLOG.match(line)) and (node := ranks.node_named(match[2])):
+        return LineLabel(node=node, stamp=match["stamp"]), line[match.end() :]
+    if line.startswith(LEVELS) and (match := VLLM.match(line)):
+        return NO_LABEL, line[match.end() :]
+    return tasks.split(line, ranks) if tasks else (NO_LABEL, line)
+
+
+def _own_label(line: str, ranks: RankMap) -> tuple[LineLabel, str] | None:
+    """Split off a label in brackets that names the writer by itself."""
+    if line[0] == "(":
+        return _worker_label(line)
+    if "]<std" in line[:160] and (match := MPI.match(line)):
         return LineLabel(rank=int(match[1])), line[match.end() :]
+    if " TP" in line[:40] and (match := SGLANG.match(line)):
+        rank, stage = int(match["rank"]), match["stage"]
+        label = LineLabel(
+            rank=None if stage else rank,
+            process=f":{stage} {rank}" if stage else "",
+            stamp=match["stamp"],
+            is_of_block=True,
+        )
+        return label, line[match.end() :]
+    if line[0] == "<" and (match := DETERMINED.match(line)):
+        return LineLabel(rank=int(match["rank"]), stamp=match["stamp"]), line[match.end() :]
     if line.startswith("[pod/") and (match := POD.match(line)):
         node = ranks.node_named(match[1])
         process = "" if node else f"{match[1]}:{match[2]}"
         return LineLabel(node=node, process=process), line[match.end() :]
-    if line.startswith("(") and (match := RAY.match(line)):
-        return LineLabel(process=f"{match[2] or ''}:{match[1]}"), line[match.end() :]
-    if (match := PDSH.match(line)) and (node := ranks.node_named(match[1])):
-        return LineLabel(node=node), line[match.end() :]
-    return tasks.split(line, ranks) if tasks else (NO_LABEL, line)
+    return None
+
+
+def _worker_label(line: str) -> tuple[LineLabel, str] | None:
+    """Split off the label of a worker of Ray or vLLM. Of several pipelines or copies of a model the
+    number within one of them is no rank."""
+    if (match := WORKER.match(line)) is None:
+        return None
+    rank = match["rank"] or (None if STAGED.search(match["name"]) else match["tensor"])
+    label = LineLabel(
+        rank=None if rank is None else int(rank), process=f"{match['ip'] or ''}:{match['pid']}"
+    )
+    return label, VLLM.sub("", line[match.end() :])
 
 
 def task_labels(head: Iterable[str], ranks: RankMap) -> TaskLabels | None:

@@ -144,8 +144,9 @@ def written_at(path: Path) -> float:
 
 # of containers: `kubectl logs --timestamps`, and their files under /var/log/pods
 CONTAINER = re.compile(
-    r"^(\d{4}-\d\d-\d\dT[\d:]{8}(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) (?:std(?:out|err) [FP] )?(.*)$"
+    r"^(\d{4}-\d\d-\d\dT[\d:]{8}(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)):? (?:std(?:out|err) [FP] )?(.*)$"
 )
+HOROVOD = re.compile(r"^(\w{3} \w{3} [ \d]\d [\d:]{8} \d{4})(\[\d+\]<std.*)$")
 DOCKER = '{"log":'
 ISO = re.compile(
     r"(?P<day>\d{4}[-/]\d\d[-/]\d\d)[T _](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
@@ -229,9 +230,11 @@ def _moment(
 
 
 def split_stamp(line: str) -> tuple[str, str]:
-    """Split a line of a container's log into the time that the container's engine wrote before it,
-    or beside it, and its text. Other lines have no such time."""
+    """Split a line of a container's log into the time that the container's engine, or horovodrun,
+    wrote before it, or beside it, and its text. Other lines have no such time."""
     if line.startswith("20") and (match := CONTAINER.match(line)):
+        return match[1], match[2]
+    if "]<std" in line[:40] and (match := HOROVOD.match(line)):
         return match[1], match[2]
     if line.startswith(DOCKER):
         try:

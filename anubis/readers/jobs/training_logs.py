@@ -97,7 +97,7 @@ OF_LAUNCHER = re.compile(r"^[IWE]\d{4} .{1,60}torch/distributed/(?:elastic|run)"
 FEWEST_STEPS = 3  # that show that a count rises
 FRESH_S, LONGEST_FRESH_S = 3.0, 600.0  # of a last step that shows progress
 STEPS = 3.0  # steps go on if the last one is not older than so many take
-GLOO_WAIT = re.compile(r"Timed out waiting (\d+)ms")
+WAITED = re.compile(r"[Tt]imed? ?out (?:waiting|after) (\d{1,9}) ?(ms|milliseconds|s|seconds)\b")
 DATED_WITHIN = 64  # lines: several ranks may write tracebacks at once
 LONGEST_SHOWN = 240  # characters of a line
 MOST_OF_FILE = 2000  # events: floods say nothing new
@@ -269,6 +269,7 @@ class Reading:
     _failed_at: float | None = None  # an attempt; None: none, or it was the last
     _is_root: bool = False  # the table of the process that failed first
     _label: LineLabel = LineLabel()
+    _block: Speaker | None = None  # whose traceback goes on in lines that have no label
     _stamp: str = ""  # of the engine of a container
     _prefixes: dict[tuple[int | None, str, str], Speaker] = field(default_factory=dict)
     _quoted: dict[str, tuple[int, ...]] = field(default_factory=dict)  # process → ranks it quotes
@@ -290,6 +291,7 @@ class Reading:
             self.letters += len(line.strip())
             self.replaced += line.count(REPLACED)
             self._label, text = split_line(line, labels, self.ranks)
+            self._stamp = self._stamp or self._label.stamp
             if text:
                 self._hear(text)
 
@@ -301,6 +303,8 @@ class Reading:
         elif shape.is_dated:
             self._recent.append(line[:160])
         speaker, text = self._speaker(line, shape)
+        if self._block and speaker == self._unnamed and self._is_open(self._block):
+            speaker = self._block
         if not shape.is_usual and REPEATED in text:
             self._unname(text.partition(" [repeated")[0])
         if self._failed_at is not None and text.strip():
@@ -337,6 +341,8 @@ class Reading:
             if speaker not in self._linked:
                 chained = None  # of another process with the same label
             self._linked.discard(speaker)
+            if self._label.is_of_block:
+                self._begin_block(speaker)
             by = self._announced.pop(speaker, None) or self._own_date(speaker)
             self._traces[speaker] = _Trace(at=self._now(), by=by, chained=chained)
             return None
@@ -382,10 +388,15 @@ class Reading:
                 self._prefixes[label.rank, label.node, prefix] = own
         return own, line[shape.prefix :]
 
+    @property
+    def _unnamed(self) -> Speaker:
+        """The writer of a line that names none."""
+        return Speaker(rank=self.source.rank, local=self.source.local)
+
     def _find_speaker(self, line: str, prefix: str) -> Speaker:
         label, node = self._label, self._label.node
         self._quote(line)
-        own = Speaker(rank=self.source.rank, local=self.source.local)
+        own = self._unnamed
         if label.rank is not None:
             own = Speaker(rank=label.rank)
         elif quoted := self._quoted.get(label.process):
@@ -421,6 +432,17 @@ class Reading:
     def _know(self, speaker: Speaker) -> None:
         if len(self.speakers) < MOST_SPEAKERS:
             self.speakers[speaker] = None
+
+    def _begin_block(self, speaker: Speaker) -> None:
+        """Take the lines without a label that follow for the speaker's. If another block is open,
+        lines of both are mixed, and belong to none."""
+        is_mixed = self._block is not None and self._block in self._traces
+        if is_mixed and self._block is not None:
+            del self._traces[self._block]
+        self._block = None if is_mixed else speaker
+
+    def _is_open(self, speaker: Speaker) -> bool:
+        return speaker in self._traces or speaker in self._ended or speaker in self._linked
 
     # --- how far, and in which attempt ---
 
@@ -496,8 +518,8 @@ class Reading:
         if match := WORK.search(text):
             lasted_s, operation = int(match[3]) / 1000, match[2]
             self._operations[speaker] = operation
-        elif match := GLOO_WAIT.search(text):
-            lasted_s = int(match[1]) / 1000
+        elif match := WAITED.search(text):
+            lasted_s = int(match[1]) / (1000 if match[2].startswith("m") else 1)
         if match := STATUS.search(text):
             self._progress(speaker, match, text)
         count = self._counts.get((speaker, code), 0)
