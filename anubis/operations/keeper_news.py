@@ -16,7 +16,7 @@ from pathlib import Path
 from anubis.config import configs
 from anubis.core.clock import Time
 from anubis.core.errors import ConfigError
-from anubis.core.history.events import NodeAdded, OperatorSaid
+from anubis.core.history.events import NodeAdded, NodeRemoved, OperatorSaid
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Standing
 from anubis.core.keep.commands import Prove
@@ -38,6 +38,7 @@ from anubis.store.history import ClusterHistory
 from anubis.store.keeping import Conclusion, LastTurn, News
 
 LOOKED_AT = 100  # campaigns that are searched for the description of a program
+OF_PRESENCE = NodeAdded, NodeRemoved, OperatorSaid
 
 Prover = Callable[[tuple[str, ...]], Mapping[str, float]]
 
@@ -56,11 +57,11 @@ def objections_in(
     news = part.keeping.news_of_nodes()
     kept = part.keeping.kept_by(or_none=True)
     policy = kept.policy if kept else configs.keeping(DEFAULT)
-    if last is None:  # a person may have retired nodes, and nothing is owed to a keeper
+    if last is None:  # a person may have taken nodes away, and nothing is owed to a keeper
         keeper = Keeper(policy)
-        orders = (r for r in news.event_records if isinstance(r.event, OperatorSaid))
-        keeper.hear(*orders)
-        gone = [life for life in keeper.lives.values() if life.retired]
+        words = (r for r in news.event_records if isinstance(r.event, OF_PRESENCE))
+        keeper.hear(*sorted(words, key=attrgetter("at")))
+        gone = [life for life in keeper.lives.values() if life.retired or not life.present]
         chosen = [life for life in gone if nodes is None or life.node in nodes]
         return objections(chosen, policy.suite)
     named = {node for record in news.event_records for node in record.event.nodes}

@@ -103,6 +103,8 @@ def test_an_order_counts_before_the_keeper_has_heard_it(site):
     assert site.asked("n2").answer == "no-go", "no keeper has taken a turn"
     site.tell(OperatorSaid(nodes=("n2",), order=Order.RETURN))
     assert site.asked("n2").answer != "no-go"
+    site.tell(NodeRemoved(nodes=("n3",)))
+    assert site.asked("n3").answer == "unknown"
     fleet = site.keep()
     site.tell(OperatorSaid(nodes=("n1",), order=Order.RETIRE))
     assert site.asked("n1").answer == "no-go"

@@ -294,7 +294,7 @@ class VerbLife:
                 ledger.retired -= {*some}
                 ledger.object_to([*back], at, "it returned")
             case NodeRemoved():
-                for node in some if self.is_kept else ():
+                for node in some:
                     ledger.away.setdefault(node, at)
             case RepairBegun():
                 ledger.in_repair |= {*some}

@@ -74,7 +74,7 @@ def _signs(life: Life) -> list[Owed]:
 
 def _asked_proof(life: Life, suite: str) -> str:
     if not (signs := _signs(life)):
-        return "it was not there when its keeper last looked"
+        return "it was removed, or not there when its keeper last looked"
     return f"its keeper has yet to test it by suite {suite}: {name_debts(signs)}"
 
 
