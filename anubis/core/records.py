@@ -197,7 +197,6 @@ class Workload:
 
     @property
     def program_arguments(self) -> dict[str, ParameterValue]:
-        """The arguments that its program gets."""
         return {name: v for name, v in self.arguments.items() if not name.startswith(PLANNED)}
 
     def add_plan_facts(self, planned: Mapping[str, str]) -> Workload:
@@ -702,7 +701,6 @@ class CriteriaSet:
 
     @property
     def nodes_sku(self) -> str:
-        """The sku that the nodes report."""
         return self.node_kind.sku if self.node_kind else self.sku
 
 
@@ -1224,7 +1222,6 @@ class Policy(PolicyKeys):
             raise ValueError(f"distance.tail is {self.tail:g}, expected a share from 0 to 1")
 
     def alpha_of(self, benchmark: str, metric: str) -> float:
-        """The alpha of one metric."""
         fitting = (rule.alpha for rule in reversed(self.alphas) if rule.fits(benchmark, metric))
         return next(fitting, self.alpha)
 

@@ -110,7 +110,6 @@ class Brief:
         )
 
     def chosen_nodes(self, nodes: Sequence[Node]) -> list[Node]:
-        """Nodes that were requested."""
         named = None if self.request.nodes is None else frozenset(self.request.nodes)
         return [node for node in nodes if named is None or node.name in named]
 

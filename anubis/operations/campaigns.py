@@ -92,7 +92,6 @@ class PlannedCampaign:
 
     @cached_property
     def costs(self) -> tuple[Estimate, ...]:
-        """Estimates of the phases."""
         phases = range(len(self.plan.phases))
         return tuple(
             planning.estimate(self.plan, phase, self.parallel_nodes, self._schedule)

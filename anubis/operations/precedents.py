@@ -46,7 +46,6 @@ def precedents(
 
 
 def precedents_of(history: History, campaign: Campaign) -> Precedents:
-    """Precedents of a campaign that has begun."""
     return precedents(history, campaign.cluster, campaign.plan.specs, campaign.created_at)
 
 

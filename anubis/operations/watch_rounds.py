@@ -157,7 +157,6 @@ def _mix(deviations: Sequence[Deviation], categories: Mapping[str, str]) -> Mapp
 
 
 def view_of(seen: JobLook, watching: Watching, *, cluster: str, ended: bool) -> LookView:
-    """View of a look, for reports."""
     shorter = watching.settings.continuity_ended_s if ended else None
     return LookView(
         look=seen.look,

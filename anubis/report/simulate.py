@@ -237,7 +237,6 @@ def json_lines(name: str, study: Study) -> Iterator[str]:
 
 
 def render(name: str, study: Study) -> str:
-    """Render the page."""
     return page(
         "simulation",
         name=name,

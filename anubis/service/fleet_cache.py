@@ -47,7 +47,6 @@ class Snapshot:
 
     @property
     def nodes(self) -> Iterator[NodeGlance]:
-        """Nodes of all clusters."""
         return chain.from_iterable(glance.nodes for glance in self.clusters.values())
 
     def node(self, cluster: str, name: str) -> NodeGlance | None:

@@ -86,7 +86,6 @@ def plan_requested(requested: RequestedCampaign, nodes: Sequence[Node]) -> Plan:
 
 
 def arrange_pairs(suite: Suite, groups: Arrangement) -> Suite:
-    """The suite with its pairs arranged so."""
     entries = (
         entry if entry.groups == "batches" else replace(entry, groups=groups)
         for entry in suite.benchmarks

@@ -120,7 +120,6 @@ class Launch:
 
     @property
     def parameters(self) -> dict[str, ParameterValue]:
-        """All parameters of the program."""
         return {**self.step.workload.program_arguments, **self.arguments}
 
 
@@ -436,7 +435,6 @@ class CampaignMachine:
         return are_most(len(self._recent_losses()), fit) or 1 < len(self._losses) == self._present
 
     def _recent_losses(self) -> list[str]:
-        """The reasons of recent losses."""
         return [reason for at, reason in self._losses if at > self.now - AT_ONCE_S]
 
     def _halt(self) -> Halt:

@@ -346,13 +346,11 @@ class UnknownJob(Exception):
 
 
 def jobs_in(events: Iterable[KeptEvent]) -> set[str]:
-    """Jobs that these events are about."""
     kinds = (JobAllocated, JobStalled, JobEnded, JobUnexplained)
     return {event.job for event in events if isinstance(event, kinds) and event.job}
 
 
 def repaired_nodes(events: Iterable[KeptEvent]) -> set[str]:
-    """Nodes with repairs among these events."""
     kinds = (RepairBegun, RepairDone)
     return {node for event in events if isinstance(event, kinds) for node in event.nodes}
 

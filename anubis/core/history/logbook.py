@@ -178,7 +178,6 @@ class Logbook:
         return bool(values) and differs and len(values) >= ENOUGH * len(self.nodes)
 
     def _reported_values(self, covariate: str) -> list[float | str]:
-        """Reported values of the attribute."""
         name = RATES.get(covariate, "installed")
         attributes = (self._attributes[node] for node in self.nodes if node in self._attributes)
         return [

@@ -28,7 +28,6 @@ class Happened:
     attributes: Sequence[NodeAttributes]
 
     def select_nodes(self, nodes: AbstractSet[str]) -> Happened:
-        """Records of these nodes only."""
         return Happened(
             incidents=self.incidents.select_nodes(nodes),
             repairs=[repair for repair in self.repairs if repair.node in nodes],
@@ -52,7 +51,6 @@ class Happened:
 
     @property
     def logbook_inputs(self) -> Logged:
-        """Inputs of a logbook."""
         logged = (self.incidents, self.watches, self.validations, self.repairs, self.attributes)
         return *logged, reports(self.event_records)
 

@@ -101,7 +101,6 @@ def extreme(choose: np.ufunc, nodes: Sequence[str], at: Times) -> dict[str, floa
 
 
 def track_order(node: Rows, start: Times, end: Times) -> Rows:
-    """Order of stretches in a track."""
     order: Rows = np.lexsort((end, start, node))
     return order
 

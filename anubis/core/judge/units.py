@@ -104,7 +104,6 @@ class Units(Iterable[Unit]):
 
     @property
     def repeats(self) -> list[Samples]:
-        """The samples of each run."""
         return np.split(self.values, self.edges[1:-1])
 
     @property

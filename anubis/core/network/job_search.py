@@ -102,7 +102,6 @@ def reproducing_entries(plan: Plan) -> list[PlannedEntry]:
 def group_programs(
     verdicts: Iterable[Verdict], workloads: Collection[tuple[str, str]]
 ) -> Mapping[Group, frozenset[tuple[str, str]]]:
-    """The programs of each group that ended with a verdict."""
     programs: dict[Group, frozenset[tuple[str, str]]] = {}
     for verdict in verdicts:
         measured_by = verdict.benchmark, verdict.parameters

@@ -36,7 +36,6 @@ def audit(fabric: Fabric) -> tuple[PartVerdict, ...]:
 def verdicts_about(
     verdicts: Sequence[PartVerdict], nodes: Collection[str]
 ) -> tuple[PartVerdict, ...]:
-    """The verdicts on NICs of these nodes."""
     return tuple(
         verdict for verdict in verdicts if any(part.name in nodes for part in verdict.parts)
     )

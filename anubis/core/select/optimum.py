@@ -108,7 +108,6 @@ class _Programme:
         return 1.0 if best is None else float(self._open_shares() @ best)
 
     def _open_shares(self) -> Floats:
-        """The open share of each column."""
         return np.concatenate([np.zeros(self.runs), self.open, np.zeros(self.tested)])
 
     def _solve(self, objective: Floats, more: list[LinearConstraint]) -> Floats | None:

@@ -131,7 +131,6 @@ class SimulatedNetwork:
         return self._trip_cache[drawn]
 
     def _showing_faults(self, draws: Shares) -> list[Fault]:
-        """Faults that show in a test."""
         return [fault for fault, draw in zip(self.faults, draws, strict=True) if draw < fault.shows]
 
     def _trips(

@@ -58,7 +58,6 @@ class _Rank:
             self._announce(rank, 0)
 
     def announce(self, rank: object, world: object) -> None:
-        """Announce a rank that joins."""
         import os
 
         own = _whole(rank)
