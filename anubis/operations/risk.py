@@ -208,7 +208,7 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
         ),
         total=len(nodes),
         expected=float(chances.sum()),
-        middle=float(np.median(chances)) if nodes else 0.0,
+        middle=float(np.median(prospect.chances)) if nodes else 0.0,
         half=_half(chances),
         model=model.model.name if model else "",
         is_assumed=model is None and not base_rate(past.logbook, now).seen,

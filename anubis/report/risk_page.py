@@ -204,7 +204,7 @@ class RiskGlance:
     nodes: tuple[NodeAtRisk, ...]  # the likeliest first; none without a model
     total: int
     expected: float  # incidents within the horizon
-    middle: float  # the chance of the middle node
+    middle: float  # the chance of the middle node, by incidents alone
     half: int  # nodes that carry half of what is expected
     model: str  # empty: the base rate of all nodes
     is_assumed: bool  # no model, and no incident on which a base rate could rest
