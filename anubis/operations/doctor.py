@@ -95,7 +95,11 @@ def advise(driver: str, model: str) -> str:
     return "install torch's build for these GPUs: CUDA for NVIDIA's, ROCm for AMD's"
 
 
-PACKAGES = {"torch": "all benchmarks", "ray": "more than one node", "pycox": "the risk model"}
+PACKAGES = {"torch": "most benchmarks", "ray": "more than one node", "pycox": "the risk model"}
+WITHOUT_TORCH = {  # shipped programs that measure all the same
+    *("cpu_memory_latency", "dcgm_diag", "disk_io", "ib_loopback", "nccl_tests", "node_config"),
+    *("node_health", "nvbandwidth"),
+}
 TOOLS = {  # packages are Debian's and Ubuntu's
     "fio": "apt install fio",
     "ib_write_bw": "apt install perftest",
@@ -129,13 +133,19 @@ def _checks(programs: Catalog) -> Iterator[Check]:
     gpus, count = _gpus()
     yield gpus
     yield Check("python", "good", f"{sys.version.split()[0]}, {sys.executable}")
-    for package, purpose in PACKAGES.items():
-        yield _package(package, purpose)
+    packages = [_package(package, purpose) for package, purpose in PACKAGES.items()]
+    yield from packages
+    shipped = {program.stem for program in catalog.folders(())[0].glob("*.py")}
+    lacks_torch = any(check.what == "torch" and check.state == "bad" for check in packages)
+    needs_torch = shipped - WITHOUT_TORCH if lacks_torch else set[str]()
     if count:
         yield _cuda(gpus.found.partition(" x ")[2])
     yield from _history()
     for spec in programs.specs.values():
-        yield _benchmark(spec, gpus=count)
+        if spec.name in needs_torch:
+            yield Check(f"benchmark {spec.name}", "missing", "needs torch")
+        else:
+            yield _benchmark(spec, gpus=count)
 
 
 def _gpus() -> tuple[Check, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -397,6 +398,20 @@ def test_doctor_counts_the_gpus_that_a_benchmark_needs(near, monkeypatch):
     assert (alone["state"], alone["found"]) == ("missing", "needs 2 GPUs")
     assert (group["state"], group["found"]) == ("good", "can run, with 2 nodes or more")
     assert found["benchmark gemm"]["found"] == "can run"
+
+
+def test_doctor_counts_no_program_that_needs_a_torch_that_is_not_there(near, monkeypatch):
+    there = importlib.metadata.version
+
+    def version(package):
+        if package == "torch":
+            raise importlib.metadata.PackageNotFoundError(package)
+        return there(package)
+
+    monkeypatch.setattr(doctor.importlib.metadata, "version", version)
+    found = {line["what"]: line for line in near.run("doctor", "--json").lines}
+    gemm, health = found["benchmark gemm"], found["benchmark node_health"]
+    assert (gemm["state"], gemm["found"], health["found"]) == ("missing", "needs torch", "can run")
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["accept", "-h"], ["bench", "-h"]])
