@@ -78,7 +78,7 @@ class MetricSpec:
 
     @property
     def is_count(self) -> bool:
-        """True for a number of things, which is never rounded."""
+        """True for a number of things or events."""
         return self.unit == "1"
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,6 +75,21 @@ def test_two_steps_of_rounding_are_a_defect_and_one_is_none():
 def test_a_metric_that_is_equal_on_all_nodes_but_one_is_judged_as_it_is():
     called = learn(np.repeat([100.0, 90.0], [31, 1]))[1]
     assert list(np.flatnonzero(called)) == [31]
+
+
+@pytest.mark.parametrize(("nodes", "events"), [(8, 0.3), (40, 0.3), (40, 2.0)])
+def test_counts_of_events_make_no_healthy_node_defective(nodes, events):
+    """As numbers of parts, 20 and 11 % of them were called: those with a median of 2."""
+    counted = replace(RATE, unit="1", direction="lower")
+    rng = np.random.default_rng(50)
+    fleets = [1.0 + rng.poisson(events, (nodes, 5)) for _ in range(320 // nodes)]
+    assert np.mean([learn(counts, counted)[1].mean() for counts in fleets]) <= 0.005
+
+
+def test_a_part_that_two_of_twelve_nodes_lack_is_missing_there():
+    parts = np.full((12, 3), 8.0)
+    parts[:2] = 7.0
+    assert np.flatnonzero(learn(parts, replace(RATE, unit="1"))[1]).tolist() == [0, 1]
 
 
 @given(

@@ -110,7 +110,8 @@ def learn(
     voters = np.arange(len(samples)) if votes is None else np.asarray(votes)
     measured = as_measured(samples, metric.direction, key)
     two_sided = metric.direction == "either"
-    may_be_rounded = policy.calibrated and not (two_sided or metric.is_count)
+    of_things = metric.is_count and metric.direction == "higher" and rounding.are_fixed(samples)
+    may_be_rounded = policy.calibrated and not (two_sided or of_things)
     rounded = rounding.find_rounding(samples) if may_be_rounded else rounding.NONE
     strictness = Strictness(
         alpha=policy.alpha,

@@ -67,6 +67,13 @@ def find_rounding(samples: Sequence[Samples] | Samples) -> Rounding:
     )
 
 
+def are_fixed(samples: Sequence[Samples] | Samples) -> bool:
+    """True if nearly all units have one value in all their samples, as a number of parts; a count
+    of events varies."""
+    changing = sum(bool(np.ptp(sample)) for sample in samples)
+    return changing <= max(1.0, FEW * len(samples))
+
+
 def step_of(values: Samples, middle: float) -> float:
     """The largest step of which all values are multiples apart; 0 if it is too fine to matter."""
     ordered = np.unique(values)
