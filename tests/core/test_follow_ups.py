@@ -317,14 +317,27 @@ def test_a_node_that_is_slow_once_is_not_condemned(first, judgement):
         assert verdict.reason.startswith("good when it was measured again: ")
 
 
+def two_levels(node, turn):
+    """Half of the runs of each node are slow."""
+    return 90.0 if turn > int(node[1:]) % 2 else 100.0
+
+
 def test_no_node_of_few_is_condemned_if_runs_come_at_two_levels_on_all():
     """Up to 8 % of such nodes of 3 to 12 were condemned for the worse level twice when one good
     node was measured again."""
-    found = rates(lambda node, turn: 90.0 if node == "n5" or turn > int(node[1:]) % 2 else 100.0)
+    found = rates(lambda node, turn: 90.0 if node == "n5" else two_levels(node, turn))
     assert not found.assessment.named(Judgement.DEFECTIVE)
     (verdict,) = (v for v in found.assessment.nodes if v.node == "n5")
     assert verdict.judgement is Judgement.UNKNOWN
-    assert "bad twice, which may be chance" in verdict.reason
+    assert "bad 3 times, which may be chance" in verdict.reason
+
+
+def test_a_node_that_is_slower_than_the_slow_runs_of_others_is_defective_by_its_third_run():
+    found = rates(lambda node, turn: 85.0 if node == "n5" else two_levels(node, turn))
+    assert found.assessment.named(Judgement.DEFECTIVE) == ("n5",)
+    assert max(run.step.turn for run in found.executions) == 2
+    steady = rates(lambda node, turn: 85.0 if node == "n5" else 100.0)
+    assert max(run.step.turn for run in steady.executions) == 1
 
 
 def test_no_node_is_condemned_if_its_good_controls_are_slow_the_second_time_too():

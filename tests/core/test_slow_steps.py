@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from anubis.core.judge import criteria, ecdf, slow_steps
-from anubis.core.judge.second_measurements import count_equal_chances, learn_from_controls
+from anubis.core.judge.second_measurements import (
+    OF_THE_GOOD,
+    RepeatedShortfalls,
+    are_among_the_worst,
+    learn_from_controls,
+)
 from anubis.core.judge.slow_steps import learn_share, learn_slow_steps, set_aside, tail_chances
 from anubis.core.records import CriterionKey, MetricSpec, Policy, SlowShare, Workload
 
@@ -21,7 +26,7 @@ TIME = MetricSpec(name="step_s", unit="s", direction="lower")
 
 
 def steady(rng, n, steps=STEPS):
-    """Times of runs whose nodes, and steps, differ by 0.3 %."""
+    """RepeatedShortfalls of runs whose nodes, and steps, differ by 0.3 %."""
     return rng.normal(1, 0.003, (n, 1)) * rng.normal(1, 0.003, (n, steps))
 
 
@@ -113,10 +118,16 @@ def count_slow(units, slow):
     return set_aside(units, slow).slow
 
 
+def count_equal_chances(short, again, learned):
+    every = np.ones(len(short.level), dtype=bool)
+    times = RepeatedShortfalls.from_shortfalls((short, again), (every, every), learned)
+    return times.count_equal_chances(every.size)
+
+
 def called(first, second, learned):
     """Nodes called by two measurements of all, as a campaign judges its suspects."""
     short, again = (criteria.shortfalls(times, learned) for times in (first, second))
-    beyond_chance = count_equal_chances(short, again, learned, len(first)) == 0
+    beyond_chance = count_equal_chances(short, again, learned) == 0
     return (short.suspicion(learned) >= 1) & (short.together(again, learned) >= 1) & beyond_chance
 
 
@@ -335,11 +346,38 @@ def test_a_node_bad_twice_is_in_doubt_if_nodes_that_come_and_go_explain_as_many(
         first[: bad_both + bad_once] *= 1.2
         second[:bad_both] *= 1.2
         short, again = (criteria.shortfalls(times, learned) for times in (first, second))
-        return count_equal_chances(short, again, learned, 100)[:bad_both]
+        return count_equal_chances(short, again, learned)[:bad_both]
 
     assert judged(9, 21).all()
     assert not judged(9, 2).any()
     assert not judged(1, 0).any()
+
+
+@pytest.mark.parametrize(("nodes", "times"), [(4, 3), (8, 3), (12, 2), (12, 3), (32, 2)])
+def test_the_order_of_runs_calls_one_of_200_healthy_nodes_at_most_by_any_distribution(nodes, times):
+    """Whatever the distribution, and however few nodes: only the order of the runs counts."""
+    rng = np.random.default_rng(52)
+    called = []
+    for _ in range(2000):
+        runs = 1 + rng.random((times, nodes))
+        made = np.full(nodes, times)
+        called.append(are_among_the_worst(runs, runs.min(axis=0), made, nodes).mean())
+    assert np.mean(called) <= OF_THE_GOOD
+
+
+def test_nodes_whose_runs_are_all_among_the_worst_are_called_one_of_few_only_by_three_runs():
+    rng = np.random.default_rng(53)
+
+    def worst(nodes, times, slow):
+        runs = 1 + rng.random((times, nodes))
+        runs[:, :slow] += 1
+        made = np.full(nodes, times)
+        return are_among_the_worst(runs, runs.min(axis=0), made, nodes)
+
+    assert not worst(8, 2, 1).any()
+    assert worst(8, 3, 1).tolist() == [True] + 7 * [False]
+    assert worst(32, 2, 1).sum() == 1
+    assert worst(100, 2, 20).tolist() == 20 * [True] + 80 * [False]
 
 
 @pytest.mark.parametrize("share", [0.002, 0.01, 0.05])

@@ -27,6 +27,7 @@ from anubis.core.network.sharing import shares_between_pods
 from anubis.core.network.traffic import (
     NO_PAIR_TURNS,
     SHARING_TURNS,
+    UNSTABLE,
     PairTurns,
     keep_crossing,
     observe_traffic,
@@ -45,6 +46,7 @@ from anubis.core.records import (
 )
 
 SECOND_TRIES = 1  # turns: what fails in two tries on one node fails there
+THIRD_TRIES = 2  # if runs come and go, two bad ones of a node may be chance
 FEW_NODES = 20  # of one kind; of more, those that fell short show how runs differ
 CONTROLS = 7  # good nodes of few: half of their runs may be bad, and all are good in one of 128
 CONFIRMING_TURNS = 3  # rounds, each with other partners; after them only groups are searched
@@ -100,12 +102,13 @@ def _measurements_again(
     plan: Plan, phase: int, turn: int, assessment: Assessment
 ) -> Iterator[Step]:
     """Yield the programs by which single nodes fell short, again on these nodes and on good ones.
-    If good ones fall short now as well, something else changed, or runs differ more than nodes."""
-    if turn >= SECOND_TRIES:
+    If good ones fall short now as well, something else changed, or runs differ more than nodes.
+    If chance explains two bad measurements, a third one follows."""
+    if turn >= THIRD_TRIES:
         return
     for position, entry in enumerate(plan.phases[phase].entries):
         if entry.scope == "node":
-            suspects = _nodes_to_confirm(assessment, entry.workload)
+            suspects = _nodes_to_confirm(assessment, entry.workload, in_doubt=turn > 0)
             skus = sorted({plan.sku(node) for node in suspects})
             controls = (_controls(plan, sku, entry.workload, assessment) for sku in skus)
             nodes = [*suspects, *chain.from_iterable(controls)]
@@ -135,19 +138,25 @@ def _pairs_again(plan: Plan, phase: int, turn: int, assessment: Assessment) -> I
             yield from follow_ups(plan, phase, position, turn + 1, tuple(slow))
 
 
-def _nodes_to_confirm(assessment: Assessment, workload: Workload) -> list[str]:
+def _nodes_to_confirm(assessment: Assessment, workload: Workload, *, in_doubt: bool) -> list[str]:
     """The nodes that did worse than others, or are suspects. A node outside a limit is not among
-    them: it is defective at once."""
+    them: it is defective at once. With `in_doubt`, only if two measurements left any unknown."""
     measured_by = workload.benchmark, workload.parameters
+    of_program = [
+        verdict
+        for verdict in assessment.alone
+        if len(verdict.participants) == 1 and (verdict.benchmark, verdict.parameters) == measured_by
+    ]
     compared = {
         verdict.participants[0]
-        for verdict in assessment.alone
-        if verdict.judgement is Judgement.DEFECTIVE
-        and verdict.similarity is not None
-        and len(verdict.participants) == 1
-        and (verdict.benchmark, verdict.parameters) == measured_by
+        for verdict in of_program
+        if verdict.judgement is Judgement.DEFECTIVE and verdict.similarity is not None
     }
     suspects = {node for node, program in assessment.to_confirm if program == workload}
+    if in_doubt:
+        suspects &= {v.participants[0] for v in of_program if v.code == UNSTABLE}
+        if not suspects:
+            return []
     return sorted(compared | suspects, key=natural_key)
 
 

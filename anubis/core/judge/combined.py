@@ -113,7 +113,7 @@ def judge_combined(
     """Yield a verdict on each unit that falls short, in the name of its worst metric."""
     short = shortfalls(scores.samples, criterion, number_nodes(scores.participants))
     similarity = to_similarity(short.shortfall(criterion), criterion)
-    doubts, _ = judge_by_both_times(scores, criterion, planned_runs, similarity, None)
+    doubts = judge_by_both_times(scores, criterion, planned_runs, similarity, None).reasons
     beyond = np.flatnonzero(similarity <= criterion.alpha).tolist()
     columns = {_column(alike): alike for alike, _ in metrics} if beyond else {}
     places = {

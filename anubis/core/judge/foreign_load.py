@@ -143,14 +143,14 @@ def judge_under_load(
     best = to_similarity(
         shortfalls(at_best_units.samples, criterion, owners).shortfall(criterion), criterion
     )
-    doubtful_at_best, _ = judge_by_both_times(at_best_units, criterion, planned_runs, best, None)
+    at_best = judge_by_both_times(at_best_units, criterion, planned_runs, best, None)
     doubts = {}
     for i in short.tolist():
         passes = best[i] > criterion.alpha
         good = _good_time(alike, i, criterion, planned_runs) if passes else None
         if good is not None:
             excused[i], similarity[i] = True, good
-        elif i not in in_doubt and (passes or i in doubtful_at_best):
+        elif i not in in_doubt and (passes or i in at_best.reasons):
             doubts[i] = f"other programs may have cost it {cost[i]:.0%} of the time"
     return UnderLoad(doubts, excused)
 

@@ -367,9 +367,10 @@ def _judge(
     owners = number_nodes(alike.participants)
     short = shortfalls(alike.samples, criterion, owners)
     similarity = to_similarity(short.shortfall(criterion), criterion)
-    doubts, excused = judge_by_both_times(
+    measured_again = judge_by_both_times(
         alike, criterion, planned_runs, similarity, neighbours.cables
     )
+    doubts, excused = measured_again.reasons, measured_again.excused
     under_load = judge_under_load(
         alike, criterion, planned_runs, similarity, doubts, neighbours.load.shares(alike)
     )
@@ -382,7 +383,7 @@ def _judge(
         few = passed & (strictly <= strict.alpha)
     whom = "the one node that they were learned from" if criterion.from_repeats else "the fleet"
     whom = "its own repeats" if against_itself else whom
-    suspect = find_suspects(alike, criterion, planned_runs, short)
+    suspect = measured_again.to_repeat | find_suspects(alike, criterion, planned_runs, short)
     reasons = {
         f"as {whom}": passed & ~excused & ~under_load.excused & ~few,
         f"as {whom}{EXCUSED}": passed & excused & ~few,
