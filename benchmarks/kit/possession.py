@@ -79,7 +79,7 @@ def shares_taken(
     others_s = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
     others_s = max(0.0, others_s) + max(0.0, after.stolen_s - before.stolen_s)
     waited_s = sum(waits_s)
-    throttled_s = min(waited_s, after.throttled_s - before.throttled_s)
+    throttled_s = after.throttled_s - before.throttled_s
     due_s = min(others_s, waited_s - throttled_s)
     due = max(0.0, due_s) / waited_s if waited_s > 0 else 0.0
     beside = 0.0

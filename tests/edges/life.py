@@ -146,13 +146,14 @@ def _add(site: KeptSite, story: Story) -> None:
     owner, new = site.owner, site.new
     owner.add(new)
     site.tell("node-added", new)
-    state = site.keep()[new]
-    partners = newest(site.history).nodes - {new}
+    state, trial = site.keep()[new], newest(site.history)
+    partners = trial.nodes - {new}
     beside = f"beside {', '.join(sorted(partners))}" if partners else "alone"
     story.tell(
         f"{new}, which is slow, is added",
         "tested alone or beside proven nodes, defective, kept from jobs with that code",
-        f"{state}, tested {beside}; {owner.name}: {owner.shown(new)}",
+        f"{state}, tested {beside}: {trial.verdicts.get(new, 'no verdict')}; {owner.name}:"
+        f" {owner.shown(new)}",
         is_right=state == "out"
         and partners <= {*site.proven} - {site.by_hand}
         and is_ours(owner.reason(new))
@@ -254,6 +255,7 @@ class Trial:
 
     campaign: str
     groups: Collection[frozenset[str]]
+    verdicts: Mapping[str, str]  # by node
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -267,5 +269,7 @@ class Trial:
 def newest(url: str) -> Trial:
     with History.open(url) as history:
         campaign = history.campaigns.newest(1)[0].id
-        runs = history.executions.read(campaign)
-    return Trial(campaign=campaign, groups={frozenset(run.step.participants) for run in runs})
+        groups = {frozenset(run.step.participants) for run in history.executions.read(campaign)}
+        verdicts = history.assessments.node_verdicts(campaign)
+    said = {verdict.node: f"{verdict.judgement}, {verdict.code}" for verdict in verdicts}
+    return Trial(campaign=campaign, groups=groups, verdicts=said)
