@@ -270,6 +270,8 @@ def newest(url: str) -> Trial:
     with History.open(url) as history:
         campaign = history.campaigns.newest(1)[0].id
         groups = {frozenset(run.step.participants) for run in history.executions.read(campaign)}
-        verdicts = history.assessments.node_verdicts(campaign)
-    said = {verdict.node: f"{verdict.judgement}, {verdict.code}" for verdict in verdicts}
-    return Trial(campaign=campaign, groups=groups, verdicts=said)
+        verdicts = {
+            verdict.node: f"{verdict.judgement}, {verdict.code}"
+            for verdict in history.assessments.node_verdicts(campaign)
+        }
+    return Trial(campaign=campaign, groups=groups, verdicts=verdicts)
