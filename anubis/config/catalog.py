@@ -31,10 +31,18 @@ from anubis.core.errors import (
     UsageError,
     did_you_mean,
 )
-from anubis.core.records import CUT_SHORT, BenchmarkSpec, ParameterValue, Readings, Result, Series
+from anubis.core.records import (
+    CUT_SHORT,
+    LEFT_NOTHING,
+    BenchmarkSpec,
+    ParameterValue,
+    Readings,
+    Result,
+    Series,
+)
 from anubis.core.text import escape_line, make_storable
 from anubis.reach.executors.guardian import add_library
-from anubis.reach.executors.start_settings import LEFT_NOTHING, Program
+from anubis.reach.executors.start_settings import Program
 from anubis.text import places
 from anubis.text.files import json_value
 from anubis.text.reading import read
@@ -398,7 +406,7 @@ def _environment(document: dict[str, object]) -> dict[str, object]:
                 f'"environment" is too large: expected at most {MOST_FACTS:,} facts'
                 f" of {MOST_TEXT:,} characters, nested no deeper than {DEEPEST_FACT}"
             )
-    for name in LEFT_NOTHING & environment.keys():
+    for name in environment.keys() & LEFT_NOTHING:
         _check_reasons(environment[name], name)
     facts: dict[str, object] = json.loads(
         make_storable(json.dumps(environment, ensure_ascii=False))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Literal, Self, cast
 
 import numpy as np
@@ -243,7 +243,11 @@ def _is_more(value: ParameterValue, than: ParameterValue) -> bool:
     return value > than
 
 
-CUT_SHORT = "cut_short"  # in an environment: metric, device and ordered number of short series
+# in an environment: metric, device and ordered number of short series
+CUT_SHORT = "cut_short"
+# in an environment: devices without samples, and why (they failed, or did not answer)
+FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"
+LEFT_NOTHING = (FAILED_DEVICES, SILENT_DEVICES)
 
 # prefixes of names among the parameters of a workload
 VARIABLE = "env."  # variables in the environment of its program
@@ -549,6 +553,12 @@ class Result:
         """The number of samples ordered, for each series with fewer, by metric and device."""
         noted = cast(Iterable[tuple[str, str, int]], self.environment.get(CUT_SHORT, ()))
         return {(metric, device): number for metric, device, number in noted}
+
+    @property
+    def unanswered(self) -> Mapping[str, str]:
+        """The devices that failed or gave no answer, each with the reason."""
+        noted = (self.environment.get(name, {}) for name in LEFT_NOTHING)
+        return dict(chain.from_iterable(cast(Mapping[str, str], of).items() for of in noted))
 
     @property
     def whole_series(self) -> Readings:

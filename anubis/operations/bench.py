@@ -31,7 +31,7 @@ from anubis.operations.history import finished_campaign
 from anubis.operations.requests import TuneRequest
 from anubis.operations.yaml_edits import retune, snippet
 from anubis.reach.executors.guardian import add_library, remove_secrets
-from anubis.reach.executors.programs import NOT_APPLICABLE, missing_answers
+from anubis.reach.executors.programs import NOT_APPLICABLE
 from anubis.reach.executors.start_settings import Program
 from anubis.text import places
 from anubis.text.files import put_in_place
@@ -78,7 +78,7 @@ def outside_limits(
     programs = catalog.load(catalog.folders(benchmarks), required={name})
     program = catalog.find(name, programs)
     result = _measure(program, arguments, limit_s)
-    silent = missing_answers(result)
+    silent = tuple(f"{device}: {why}" for device, why in result.unanswered.items())
     return (*silent, *sentences_outside(result, program.spec, limits))
 
 

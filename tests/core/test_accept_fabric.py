@@ -166,7 +166,7 @@ def test_the_fabric_judges_nodes_and_parts_word_for_word_as_a_scan_does():
     assert not_healthy(view) == not_healthy(scan)
     assert set(not_healthy(view)) == set(TREE.nodes[4:8])
     reasons = {reason for _, _, reason in not_healthy(view).values()}
-    assert reasons == {"every pair with this node is below normal; the cause is switch leaf-0-1"}
+    assert reasons == {"no pair with this node was good; the cause is switch leaf-0-1"}
 
 
 def test_pairs_on_devices_that_the_topology_lacks_teach_validate_nothing_either():

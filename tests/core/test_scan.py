@@ -43,6 +43,7 @@ from anubis.lab.simulation.simulated_network import (
     SimulatedNetwork,
 )
 from anubis.operations.validator import carry_out
+from anubis.reach.executors.programs import measured_in_part
 from anubis.reach.executors.simulated import SimulatedExecutor
 from anubis.report.view import CampaignView
 from tests.core.made_fabrics import FatTree, statically_routed
@@ -75,6 +76,7 @@ class Network(SimulatedExecutor):
         noise=0.01,
         measured_as=None,
         silent=lambda step, device: False,
+        is_named=False,
         spec=PAIR,
     ):
         names = ",".join([*fabric.nodes, *absent])
@@ -84,7 +86,8 @@ class Network(SimulatedExecutor):
         self.losing = dict(lost)  # node -> when
         self.broken = set(broken)
         self.measured_as = measured_as or {}  # device -> what the program calls it
-        self.silent = silent  # of which devices a step says nothing
+        self.silent = silent  # of which devices a step measures nothing
+        self.is_named = is_named  # it says so
 
     def absent(self):
         return self.away
@@ -95,6 +98,15 @@ class Network(SimulatedExecutor):
             self._schedule(1.0, step, launch.attempt, Failed, {"reason": "no route to host"})
         else:
             super().launch(launch)
+
+    def _measurement(self, step, spec, **about):
+        event = super()._measurement(step, spec, **about)
+        devices = {series.device for series in super()._measure(step, spec)}
+        failed = {device: "no answer" for device in devices if self.silent(step, device)}
+        if not (self.is_named and failed):
+            return event
+        noted = {**event.result.environment, "failed_devices": failed}
+        return measured_in_part(replace(event, result=replace(event.result, environment=noted)))
 
     def _measure(self, step, spec):
         return Readings.pack(

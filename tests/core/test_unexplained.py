@@ -169,17 +169,20 @@ def test_a_rail_without_any_result_proves_no_node(per_leaf):
     assert "mlx5_2" in view.assessment.nodes[0].reason
 
 
-def test_a_nic_that_brought_no_result_is_named_and_its_partners_are_well():
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_nic_that_brought_no_result_is_named_and_its_partners_are_well(is_named):
     def is_silent(step, device):
         return device.startswith("mlx5_2-") and "n3" in step.participants
 
-    view = scanned(small_fabric(8, rails=4), silent=is_silent)
+    view = scanned(small_fabric(8, rails=4), silent=is_silent, is_named=is_named)
     assert view.assessment.named(Judgement.UNKNOWN) == ("n3",)
     assert [part.parts for part in view.assessment.parts] == [(Part("nic", "n3", "2"),)]
 
 
-def test_a_dead_port_between_two_switches_is_among_the_parts_named_and_blames_no_node():
-    """Half of the pairs across the two leaves of rail 2 bring no result on it."""
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_dead_port_between_two_switches_is_among_the_parts_named_and_blames_no_node(is_named):
+    """Half of the pairs across the two leaves of rail 2 bring no result on it, or name it as
+    failed."""
     fabric = FatTree(nodes=8, nodes_per_leaf=4, spines=2, rails=4).fabric()
     leaf = {nic.node: nic.switch for nic in fabric.nics if nic.rail == "2"}
 
@@ -188,7 +191,7 @@ def test_a_dead_port_between_two_switches_is_among_the_parts_named_and_blames_no
         by_hash = (fabric.nodes.index(a) + fabric.nodes.index(b) // 2) % 2
         return device.startswith("mlx5_2-") and leaf[a] != leaf[b] and by_hash
 
-    view = scanned(fabric, groups="covering", silent=is_silent)
+    view = scanned(fabric, groups="covering", silent=is_silent, is_named=is_named)
     assert view.assessment.judgement is Judgement.DEFECTIVE
     assert not view.assessment.named(Judgement.DEFECTIVE)
     (part,) = view.assessment.parts

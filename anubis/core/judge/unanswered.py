@@ -90,7 +90,7 @@ def judge_unmeasured(
         elif execution.final and ended in DEFECTS and step.workload in reproduced:
             yield _defect(execution, execution.reason)
         elif execution.final and ended in CODES:
-            yield _end_verdict(execution)
+            yield from _end_verdicts(execution)
     yield from _compare(runs, plan)
     for name in sorted(reasons):
         yield Verdict(
@@ -204,6 +204,16 @@ def _end_verdict(execution: Execution) -> Verdict:
     judgement = Judgement.NOT_APPLICABLE if absent else Judgement.UNKNOWN
     finding = Finding(reason=execution.reason, cause=f"{benchmark} {IN_VAIN[ended]}")
     return _verdict(execution, judgement, CODES[ended], finding)
+
+
+def _end_verdicts(execution: Execution) -> Iterator[Verdict]:
+    """Yield a verdict on each device of a pair that failed beside others, or one on the run."""
+    of_run, devices = _end_verdict(execution), execution.result.unanswered
+    if len(execution.step.participants) != 2 or not devices:
+        yield of_run
+        return
+    for device, reason in devices.items():
+        yield replace(of_run, device=device, reason=f"{device}: {reason}")
 
 
 def _verdict(

@@ -423,7 +423,7 @@ def node_verdicts(
             continue
         elif node in met - met_well:
             reason = _no_good_pair_reason(fabric, node, parts)
-            cause = "every pair with this node is below normal"
+            cause = "no pair with this node was good"
             yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason, cause)
         elif rail_nic := unproven.get(node):
             part = describe(fabric, nic_part(fabric, *rail_nic))
@@ -505,13 +505,10 @@ def _no_good_pair_reason(fabric: Fabric, node: str, parts: Sequence[PartVerdict]
         part for verdict in parts for part in verdict.parts if leaves & {part.name, part.other}
     ]
     if not above:
-        return (
-            "every pair with this node is below normal, and nothing shows whether the node is at"
-            " fault"
-        )
+        return "no pair with this node was good, and nothing shows whether the node is at fault"
     blamed = any(above[0] in v.parts for v in parts if v.judgement is Judgement.DEFECTIVE)
     cause = f"the cause {'is' if blamed else 'may be'} {describe(fabric, above[0])}"
-    return f"every pair with this node is below normal; {cause}"
+    return f"no pair with this node was good; {cause}"
 
 
 def rival_ends(fabric: Fabric, cause: Cause, traffic: Traffic) -> list[RailNic]:

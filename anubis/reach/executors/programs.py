@@ -17,12 +17,16 @@ from typing import Any
 
 from anubis.core.campaign.state_machine import Failed, Launch, Measured, TimedOut
 from anubis.core.errors import ContractError, MisdatedError
-from anubis.core.records import VARIABLE, BenchmarkSpec, ParameterValue, Result
+from anubis.core.records import (
+    FAILED_DEVICES,
+    VARIABLE,
+    BenchmarkSpec,
+    ParameterValue,
+    Result,
+)
 from anubis.core.text import escape_line, make_storable
 from anubis.reach.executors.machine import Machine
 from anubis.reach.executors.start_settings import (
-    FAILED_DEVICES,
-    SILENT_DEVICES,
     Program,
     Rendezvous,
     StartSettings,
@@ -209,23 +213,16 @@ def failed_event(launch: Launch, at: float, reason: str, *, infrastructure: bool
 
 def measured_in_part(measured: Measured) -> Measured | Failed | TimedOut:
     """Return a failure if one device of several did not answer; what the others measured stays."""
-    reasons = missing_answers(measured.result)
+    reasons = measured.result.unanswered
     if not reasons:
         return measured
     return (Failed if measured.result.environment.get(FAILED_DEVICES) else TimedOut)(
         step_id=measured.step_id,
         attempt=measured.attempt,
         at=measured.at,
-        reason="; ".join(reasons),
+        reason="; ".join(f"{device}: {reason}" for device, reason in reasons.items()),
         result=measured.result,
     )
-
-
-def missing_answers(result: Result) -> tuple[str, ...]:
-    """List devices that failed or gave no answer, each with the reason."""
-    facts: Any = result.environment
-    reasons = {**facts.get(FAILED_DEVICES, {}), **facts.get(SILENT_DEVICES, {})}
-    return tuple(f"{device}: {reason}" for device, reason in reasons.items())
 
 
 def event_of(

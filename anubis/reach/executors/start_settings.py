@@ -22,10 +22,6 @@ from anubis.core.records import BenchmarkSpec
 from anubis.reach import orchestrators
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 
-# in a document's environment: devices without samples, and why (they failed, or did not answer)
-FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"
-LEFT_NOTHING = {FAILED_DEVICES, SILENT_DEVICES}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
