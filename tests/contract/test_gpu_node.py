@@ -26,7 +26,7 @@ from anubis.core.campaign.state_machine import Failed, Launch, Measured
 from anubis.core.records import MetricSpec, Node, Step, Workload
 from anubis.reach.executors import guardian
 from anubis.reach.executors.local import LocalExecutor
-from anubis.reach.executors.machine import describe, free_port, parse_listing, port_range
+from anubis.reach.executors.machine import describe, free_port, parse_listing, port_range, sku_of
 from anubis.reach.executors.programs import last_words, order, processes_on_each
 from anubis.reach.executors.start_settings import Program, Rendezvous, StartSettings
 from tests.contract.conftest import BENCHMARKS
@@ -354,7 +354,9 @@ def test_a_gpu_without_slices_is_one_and_a_sliced_one_is_its_slices():
 GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-2)
 """
     card = "NVIDIA A100-SXM4-40GB"
-    assert parse_listing(listing) == [f"{card} MIG 3g.20gb"] * 2 + [card]
+    gpus = parse_listing(listing)
+    assert gpus == [f"{card} MIG 3g.20gb"] * 2 + [card]
+    assert sku_of(gpus, "") == "nvidia-a100-sxm4-40gb-mig-3g-20gb-2x-nvidia-a100-sxm4-40gb-1x"
 
 
 PAIR = SimpleNamespace(exclusive=True, parameters=(), launcher="torchrun")
@@ -498,6 +500,18 @@ def test_a_node_with_amd_gpus_in_use_is_left_alone(
     monkeypatch.setenv("PATH", str(tmp_path))
     said = guardian.occupied_by({}, patience_s=0)
     assert (f"in use by pid {os.getpid()} (" in said) is is_busy
+
+
+@pytest.mark.parametrize(("taken_mib", "is_busy"), [(612, False), (61000, True)])
+def test_a_node_whose_gpu_is_full_though_no_process_is_named_is_left_alone(
+    gpu_node, monkeypatch, taken_mib, is_busy
+):
+    """As in a container, whose tools see no process of another one."""
+    for name, value in gpu_node(2).environment(NVML_taken_mib_1=taken_mib).items():
+        monkeypatch.setenv(name, value)
+    refused = "GPU 1 has 59.6 of 140 GiB in use, by no process that a tool names: "
+    said = guardian.occupied_by({}, patience_s=0)
+    assert said == (f"{refused}the node is left alone" if is_busy else "")
 
 
 def impatient(source, folder):

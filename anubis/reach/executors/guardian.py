@@ -23,7 +23,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ ANSWER_PATIENCE_S = {"running": 1.0, "idle": 1.0, "leave": 1.0, "gone": 2 * KILL
 REPORT_PATIENCE_S = 35.0
 MOST_TIMES_LIMIT = 10.0  # what is still at work then does not only wait for processors
 LEAST_WAIT_S = 0.1  # what waits so little more was given enough
+MEMORY = "--query-gpu=memory.used,memory.total"  # in MiB
+DRIVER_MIB, DRIVER_SHARE = 4096, 0.1  # of a GPU's memory that driver and screens may take
 INATTENTIVE_S = 5.0  # its parent looks every second, unless something stops it
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -512,8 +514,9 @@ def read_order() -> dict[str, Any]:
 
 
 def occupied_by(order: Mapping[str, Any], patience_s: float = 5.0) -> str:
-    """Name the processes on the GPUs of this node, in one sentence; "" if there are none besides
-    those that stay for this order, or no tool says.
+    """Name the processes on the GPUs of this node, in one sentence, or the GPU whose memory is in
+    use though no process is named; "" if there are none besides those that stay for this order, or
+    no tool says.
 
     A process that has just ended may be listed a moment longer. In a container the tools may have
     other numbers for those that stay: they leave early, long before anything is refused.
@@ -529,6 +532,10 @@ def occupied_by(order: Mapping[str, Any], patience_s: float = 5.0) -> str:
             names = ", ".join(map(owner, pids[:3])) + (" and more" if len(pids) > 3 else "")
             return f"the GPUs here are in use by {names}: the node is left alone"
         time.sleep(0.5)
+    while full := full_gpus(ask_nvidia(MEMORY)):
+        if time.monotonic() > until:
+            return f"{full} in use, by no process that a tool names: the node is left alone"
+        time.sleep(0.5)
     return ""
 
 
@@ -538,22 +545,39 @@ def gpu_processes() -> list[int]:
     return sorted(nvidia_processes() | amd_processes(os.path.join(root, "sys/class/kfd/kfd/proc")))
 
 
-def nvidia_processes(patience_s: float = 10.0) -> set[int]:
-    """Return processes by NVIDIA's tool. One that hangs says nothing, and is left behind."""
+def nvidia_processes() -> set[int]:
+    """Return processes by NVIDIA's tool."""
+    return {int(line) for line in ask_nvidia("--query-compute-apps=pid") if line.isdecimal()}
+
+
+def full_gpus(lines: Sequence[str]) -> str:
+    """Name the first GPU with more memory in use than its driver takes; "" if there is none. Beside
+    a Grace processor it may be the host's own, as for files that were read."""
+    shares_with_host = os.uname().machine == "aarch64"
+    for place, line in enumerate([] if shares_with_host else lines):
+        used, total = (int(n) if n.isdecimal() else 0 for n in f"{line}, ".split(", ")[:2])
+        if used > max(DRIVER_MIB, DRIVER_SHARE * total):
+            return f"GPU {place} has {used / 1024:.1f} of {total / 1024:.0f} GiB"
+    return ""
+
+
+def ask_nvidia(query: str, patience_s: float = 10.0) -> list[str]:
+    """Return the lines that NVIDIA's tool prints. One that hangs says nothing, and is left
+    behind."""
     deadline = time.monotonic() + patience_s
-    query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    words = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
-        tool = subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        tool = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except OSError:
-        return set()
+        return []
     assert tool.stdout is not None
-    while tool.poll() is None:  # not run(timeout=): that waits for the killed without limit
-        if time.monotonic() > deadline:
-            tool.kill()
-            return set()
-        time.sleep(0.02)
-    words = tool.stdout.read().decode(errors="replace").split()
-    return {int(word) for word in words if word.isdecimal()}
+    with tool.stdout:
+        while tool.poll() is None:  # not run(timeout=): that waits for the killed without limit
+            if time.monotonic() > deadline:
+                tool.kill()
+                return []
+            time.sleep(0.02)
+        return [line.strip() for line in tool.stdout.read().decode(errors="replace").splitlines()]
 
 
 def amd_processes(processes: str) -> set[int]:

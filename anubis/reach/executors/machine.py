@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,8 +171,8 @@ def describe(address: str, environment: Mapping[str, str]) -> Machine:
 
 def sku_of(gpus: list[str], cpu: str) -> str:
     """Return the sku. The count is part of the name: a node that lost a GPU must not pass for a
-    complete one."""
-    return slug(f"{gpus[0]} {len(gpus)}x") if gpus else slug(cpu)
+    complete one, nor one with GPUs of two models for one with as many of the first."""
+    return slug(" ".join(f"{name} {count}x" for name, count in Counter(gpus).items()) or cpu)
 
 
 def slug(words: str) -> str:
