@@ -68,6 +68,25 @@ def test_a_metric_is_held_against_plain_code_and_may_be_too_high(capsys):
     assert "launch: not measured" in capsys.readouterr().out
 
 
+def test_a_wrong_answer_and_a_gpu_without_one_are_named():
+    right, wrong = (
+        {"device": "cuda:0", "samples": numbers} for numbers in ([1.0, 1.0], [1.0, 0.5])
+    )
+    series = [
+        {**right, "metric": "agreement:bf16"},
+        {**wrong, "metric": "agreement:fp8"},
+        {**right, "metric": "seen_once:sort"},
+        {**wrong, "metric": "tflops:bf16"},
+    ]
+    lost = {"failed_devices": {"cuda:3": "CUDA error"}}
+    assert check["wrongs"]({"series": series, "environment": lost}) == [
+        "cuda:3: CUDA error",
+        "agreement:fp8 of cuda:0: [1.0, 0.5]",
+        "seen_once:sort of cuda:0: [1.0, 1.0]",
+    ]
+    assert check["wrongs"]({}) == []
+
+
 def test_a_metric_may_end_in_its_size():
     assert (
         check["median_of"](ran(**{"h2d_gbps:pinned/1024": 55.0}), "gemm", "h2d_gbps:pinned") == 55
