@@ -76,7 +76,7 @@ def child(
 ) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         contract.bonded(argv, cpus),
-        env={**os.environ, **(env or {})},
+        env={**os.environ, "LC_ALL": "C.UTF-8", **(env or {})},  # words and numbers are read
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

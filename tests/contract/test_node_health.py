@@ -484,6 +484,18 @@ def test_a_narrowed_link_of_an_adapter_is_a_defect_and_a_narrow_slot_is_none(
     assert samples(ran)["pcie_lanes_missing", "mlx5_0"] == 0
 
 
+def test_links_of_gpus_are_compared_with_those_of_slots_and_siblings(machine, look):
+    machine.write("sys/bus/pci/devices/max_link_width", "8\n")  # of the slots
+    found = samples(
+        look(machine, pcie_width=8, pcie_width_2=4, far_end=0, links_down=6, links_down_3=8)
+    )
+    by_gpu = [
+        tuple(found[metric, f"cuda:{gpu}"] for metric in ("pcie_lanes_missing", "nvlinks_inactive"))
+        for gpu in range(4)
+    ]
+    assert by_gpu == [(0, 0), (0, 0), (4, 0), (0, 2)]
+
+
 def test_a_fatal_error_of_a_link_is_a_defect(machine, look, defects):
     place = machine.root / "sys/bus/pci/devices" / ADDRESSES[2]
     (place / "aer_dev_fatal").write_text("DLP 1\nSDES 0\nTOTAL_ERR_FATAL 1\n")

@@ -192,14 +192,30 @@ def test_each_fault_of_a_gpu_of_amds_shows_in_its_metric_and_is_a_defect(look):
     assert found["ecc_correctable:volatile", "cuda:1"] == 0  # those of XGMI are none
     assert found["thermal_margin_c", "cuda:1"] == 59
     for fault in AMD_FAULTS:
-        bad = look(fault, metrics(pcie_width=0xFFFF, xgmi_status=[1, 0] + [1] * 6))
+        bad = look(fault, metrics(pcie_width=0xFFFF, xgmi_status=[0, 0xFFFF] + [1] * 6))
     found = samples(bad)
     verdicts = {(v.metric, v.device) for v in judged_alone(good, bad)}
     for metric, value in AMD_FAULTS.values():
         assert found[metric, "cuda:1"] == value, metric
     assert found["ecc_deferred:volatile", "cuda:1"] == 1
     expected = {(metric, "cuda:1") for metric, _ in AMD_FAULTS.values()}
-    assert verdicts == expected | {("pcie_width", "cuda:1"), ("xgmi_links_inactive", "cuda:1")}
+    for metric in ("pcie_width", "xgmi_links", "xgmi_links_inactive"):
+        expected.add((metric, "cuda:1"))
+    assert verdicts == expected
+
+
+def test_an_xgmi_link_that_is_down_on_all_gpus_is_how_they_are_wired_and_no_defect(root, look):
+    good = look()
+    for metrics_file in root.glob("sys/bus/pci/devices/*/gpu_metrics"):
+        metrics_file.write_bytes(metrics(pcie_width=16, xgmi_status=[1, 0] + [1] * 6))
+    of_links = {
+        value for (metric, _), value in samples(look()).items() if metric == "xgmi_links_inactive"
+    }
+    assert of_links == {0}
+    assert judged_alone(good, look()) == []
+    one_less = look("pcie_replay_count=4", metrics(pcie_width=16, xgmi_status=[1, 0, 0] + [1] * 5))
+    found = {(verdict.metric, verdict.device) for verdict in judged_alone(good, one_less)}
+    assert found == {(name, "cuda:1") for name in ("xgmi_links", "xgmi_links_inactive")}
 
 
 def judged_alone(good: Ran, bad: Ran) -> list[Verdict]:
@@ -211,6 +227,7 @@ def judged_alone(good: Ran, bad: Ran) -> list[Verdict]:
 
 
 def test_values_that_the_driver_of_amd_lacks_are_unread_and_a_gpu_without_files_is_lost(root, look):
+    (root / "sys/bus/pci/devices/0000:3b:00.0/max_link_speed").write_text("\n")
     unread = look(
         "ras/gfx_err_count=Query currently inaccessible", b"\x10\x00\x01\x09" * 99
     ).document["environment"]["unread"]
@@ -218,6 +235,7 @@ def test_values_that_the_driver_of_amd_lacks_are_unread_and_a_gpu_without_files_
         'cuda:1: the driver says "Query currently inaccessible"'
     )
     assert unread["throttled"] == "cuda:1: gpu_metrics of format 1.9 is not known here"
+    assert unread["pcie_max_generation"].startswith("cuda:1: ")
     shutil.rmtree(root / "sys/bus/pci/devices/0000:7b:00.0")
     found = samples(look())
     assert (found["gpus", "node"], found["gpus_lost", "node"]) == (7, 1)

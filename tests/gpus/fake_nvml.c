@@ -278,6 +278,13 @@ int nvmlDeviceGetTemperature(struct gpu *gpu, int sensor, unsigned *celsius) {
   *celsius = planted("celsius", gpu, 31);
   return sensor ? INVALID_ARGUMENT : 0;
 }
+struct temperature { unsigned version; int sensor, celsius; };
+int nvmlDeviceGetTemperatureV(struct gpu *gpu, struct temperature *temperature) {
+  REFUSE(gpu);
+  if (temperature->version != 0x100000C) return MISMATCH; /* nvmlTemperature_v1 of nvml.h */
+  temperature->celsius = planted("celsius", gpu, 31);
+  return temperature->sensor ? INVALID_ARGUMENT : 0;
+}
 int nvmlDeviceGetPowerUsage(struct gpu *gpu, unsigned *mw) {
   REFUSE(gpu);
   *mw = planted("power", gpu, 70000);
@@ -292,16 +299,54 @@ int nvmlDeviceGetClockInfo(struct gpu *gpu, int which, unsigned *mhz) {
   if (which == 1 && ++readings[gpu->index] % 3 == 0) *mhz = planted("sm_dip", gpu, *mhz);
   return 0;
 }
+/* Clocks for applications outlive a process, as a driver's do: in the folder NVML_clocks. */
+static FILE *clocks_of(struct gpu *gpu, const char *how) {
+  char name[256];
+  if (!getenv("NVML_clocks")) return 0;
+  snprintf(name, sizeof name, "%s/%d", getenv("NVML_clocks"), gpu->index);
+  return fopen(name, how);
+}
+int nvmlDeviceGetApplicationsClock(struct gpu *gpu, int which, unsigned *mhz) {
+  REFUSE(gpu);
+  unsigned memory = 2619, processors = 1980;
+  FILE *file = clocks_of(gpu, "r");
+  if (file && fscanf(file, "%u %u", &memory, &processors) != 2) memory = 0;
+  if (file) fclose(file);
+  *mhz = which == 2 ? memory : processors;
+  return 0;
+}
+int nvmlDeviceSetApplicationsClocks(struct gpu *gpu, unsigned memory, unsigned processors) {
+  REFUSE(gpu);
+  FILE *file = clocks_of(gpu, "w");
+  if (!file) return NOT_SUPPORTED;
+  fprintf(file, "%u %u", memory, processors);
+  return fclose(file) ? 999 : 0;
+}
+int nvmlDeviceGetSupportedGraphicsClocks(struct gpu *gpu, unsigned memory, unsigned *room, unsigned *mhz) {
+  REFUSE(gpu);
+  enum { LOWEST = 345, STEP = 15, COUNT = (1980 - LOWEST) / STEP + 1 };
+  unsigned fits = *room >= COUNT;
+  *room = COUNT;
+  for (unsigned i = 0; fits && i < COUNT; i++) mhz[i] = LOWEST + STEP * (COUNT - 1 - i);
+  return memory != 2619 ? NOT_FOUND : fits ? 0 : INSUFFICIENT_SIZE;
+}
 int nvmlDeviceGetMaxClockInfo(struct gpu *gpu, int which, unsigned *mhz) {
   REFUSE(gpu);
   if (which != 1 && which != 2) return INVALID_ARGUMENT;
   *mhz = which == 1 ? planted("sm_clock", gpu, 1980) : 3201;
   return 0;
 }
-int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *gpu, unsigned long long *why) {
-  REFUSE(gpu);
+static int held_back(struct gpu *gpu, unsigned long long *why) {
   *why = planted("throttle", gpu, 0x1);
   return planted("no_throttle", gpu, 0) ? NOT_SUPPORTED : 0;
+}
+int nvmlDeviceGetCurrentClocksEventReasons(struct gpu *gpu, unsigned long long *why) {
+  REFUSE(gpu);
+  return held_back(gpu, why);
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *gpu, unsigned long long *why) {
+  REFUSE(gpu);
+  return held_back(gpu, why);
 }
 /* Each planted XID is an event once, of GPUs that somebody listens to. */
 struct event { struct gpu *gpu; unsigned long long type, data; unsigned slice, part; };
@@ -329,6 +374,16 @@ int nvmlDeviceGetNvLinkState(struct gpu *gpu, unsigned link, unsigned *up) {
   REFUSE(gpu);
   if (link >= planted("links", gpu, 18)) return link ? INVALID_ARGUMENT : NOT_SUPPORTED;
   *up = link >= planted("links_down", gpu, 0);
+  return 0;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(struct gpu *gpu, unsigned link, unsigned *kind) {
+  REFUSE(gpu);
+  *kind = planted("far_end", gpu, 2); /* a switch; 0 is a GPU */
+  return link < planted("links_down", gpu, 0) ? INVALID_ARGUMENT : 0;
+}
+int nvmlDeviceGetC2cModeInfoV(struct gpu *gpu, unsigned *enabled) {
+  REFUSE(gpu);
+  *enabled = planted("c2c", gpu, 0);
   return 0;
 }
 int nvmlDeviceGetNvLinkErrorCounter(struct gpu *gpu, unsigned link, int counter, unsigned long long *count) {

@@ -42,7 +42,16 @@ KINDS: dict[str, dict[str, object]] = {
     },
     "H200 of a driver of 2021": {
         "refuse": "FieldValues:13,GpuFabricInfoV:13,GpuFabricInfo:13,MarginTemperature:13,"
-        "SramEccErrorStatus:13"
+        "SramEccErrorStatus:13,CurrentClocksEventReasons:13"
+    },
+    "H200 of a driver that took away what was deprecated": {
+        "refuse": "CurrentClocksThrottleReasons:26,Temperature:26,GpuFabricInfo:26"
+    },
+    "H100 PCIe, two by three bridges of four links": {
+        "links": 18,
+        "links_down": 6,
+        "far_end": 0,
+        "fabric": 0,
     },
     "V100-SXM2-32GB": {
         "brand": TESLA,
@@ -61,9 +70,16 @@ KINDS: dict[str, dict[str, object]] = {
     | {"power_cap": 72000, "throttle": 4, "pcie_max_generation": 4},
     "L40S": NO_NVLINK,
     "GH200 480GB": {"links_down": 18, "fabric": 3, "pcie_width": 1, "pcie_max_width": 1},
-    "GB200": {"cluster": 7, "clique": 3, "fabric_mask": 0b10_10_10_10},
+    "GB200": {
+        "cluster": 7,
+        "clique": 3,
+        "fabric_mask": 0b10_10_10_10,
+        "c2c": 1,
+        "pcie_width": 1,
+    },
     "RTX A6000, ECC off": NO_NVLINK | ASLEEP | {"brand": RTX, "ecc_mode": 0},
-    "RTX A6000, two by a bridge": ASLEEP | {"brand": RTX, "links": 4, "fabric": 0, "ecc_mode": 0},
+    "RTX A6000, two by a bridge": ASLEEP
+    | {"brand": RTX, "links": 4, "far_end": 0, "fabric": 0, "ecc_mode": 0},
     "GeForce RTX 4090": NO_NVLINK | ASLEEP | {"brand": GEFORCE} | NO_ECC,
     "RTX 4090, no limit of temperature": NO_NVLINK
     | ASLEEP
@@ -77,7 +93,7 @@ KINDS: dict[str, dict[str, object]] = {
     "Orin (nvgpu)": {"refuse": "*:3", "answer": "Name"},
     "NVIDIA GB10, memory of the processor": {
         "refuse": "*:3",
-        "answer": "Name,Temperature,CurrentClocksThrottleReasons",
+        "answer": "Name,Temperature,CurrentClocksEventReasons",
     },
     "answers nothing": {"refuse": "*:3"},
     "16 of a DGX-2": {"brand": TESLA, "count": 16, "links": 6, "fabric": 0},

@@ -18,19 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from kit.gpus.cards import amd_cards, machine_root, properties
-from kit.gpus.readings import NoDriver, Reader, Reading, Unread
+from kit.gpus.readings import NoDriver, Reader, Reading, Unread, Unsupported
 
 CALLED = "amdgpu"
 LINK_BLOCKS = ("xgmi_wafl", "pcie_bif")  # their errors are no errors of memory or processors
 ABSENT = {errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA}
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}  # by GT/s
-GPU_UP, GPU_DOWN = 1, 0  # of an XGMI link; anything else is not wired
+LINK_UP = 1  # of XGMI; down is 0, and so some firmware may call what is not wired
 LIMITERS = ("prochot", "power_cap", "socket_thermal", "regulator_thermal", "memory_thermal")
 ROLL_OVER = 1 << 32  # the counters have 32 bits
-
-
-class Unsupported(Exception):
-    """This GPU or this version of its driver has no such value."""
 
 
 def read(gpu: Path, readers: Mapping[str, Reader]) -> Reading:
@@ -47,7 +43,7 @@ def read(gpu: Path, readers: Mapping[str, Reader]) -> Reading:
             else:
                 reading.unread[name] = error.strerror or str(error)
                 reading.gone |= error.errno in (errno.ENODEV, errno.ENOENT)
-        except (Unread, ValueError) as error:
+        except (Unread, ValueError, LookupError) as error:  # a file with other words
             reading.unread[name] = str(error)
     return reading
 
@@ -282,17 +278,12 @@ def pcie_replays(gpu: Path) -> int:
         return int(metric(gpu, "pcie_replays"))
 
 
-def xgmi_links(state: int) -> Reader:
-    """Return a reader of the number of links to other GPUs in a state; unsupported if none is
-    up."""
-
-    def count(gpu: Path) -> int:
-        links = metric(gpu, "xgmi_up")
-        if GPU_UP not in links:
-            raise Unsupported
-        return int(links.count(state))
-
-    return count
+def xgmi_links(gpu: Path) -> int:
+    """Return the number of links to other GPUs that are up; unsupported if none is. How many are
+    wired only siblings show."""
+    if not (links := metric(gpu, "xgmi_up").count(LINK_UP)):
+        raise Unsupported
+    return int(links)
 
 
 # --- sensors ---------------------------------------------------------------------------------
@@ -392,13 +383,14 @@ CONDITION: dict[str, Reader] = {
     "pcie_max_generation": pcie_max_generation,
     "pcie_width": pcie_width,
     "pcie_lanes_missing": pcie_lanes_missing,
-    "xgmi_links": xgmi_links(GPU_UP),
-    "xgmi_links_inactive": xgmi_links(GPU_DOWN),
+    "xgmi_links": xgmi_links,
     "clock_max_mhz:sm": highest_clock("pp_dpm_sclk"),
     "clock_max_mhz:memory": highest_clock("pp_dpm_mclk"),
     "power_cap_w": lambda gpu: sensor(gpu, "power1_cap") / 1e6,
     "thermal_margin_c": thermal_margin_c,
 }
+
+BY_SIBLINGS = {"xgmi_links_inactive": "xgmi_links"}  # what is missing of what GPUs like it have
 
 IDENTITY: dict[str, Reader] = {
     "model": text_of("product_name"),

@@ -18,6 +18,7 @@ class Driver(Protocol):
     UUID: dict[str, Reader]
     IDENTITY: dict[str, Reader]  # explains a number and is no metric
     CONDITION: dict[str, Reader]  # errors, states and sizes
+    BY_SIBLINGS: dict[str, str]  # what is missing of a value that GPUs like it have
     COUNTERS: dict[str, Reader]  # since they were cleared: only a rise counts
     ERRORS: dict[str, Reader]  # counters that a load may raise
     STATE: dict[str, Reader]  # differs from second to second

@@ -13,11 +13,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from ctypes import byref, c_void_p, cast
+from ctypes import byref, c_int, c_void_p, cast
 from pathlib import Path
 from typing import Any
 
-from kit.gpus.readings import Handle, NoDriver, Reader, Reading, Unread
+from kit.gpus.cards import machine_root
+from kit.gpus.readings import Handle, NoDriver, Reader, Reading, Unread, Unsupported
+from kit.sysfs import number
 
 # What travels with the programs to nodes that lack it. Last: an installed one comes first.
 PACKAGES = Path(__file__).parents[2] / "packages"
@@ -42,6 +44,7 @@ REASONS = (
 )
 
 
+ABSENT = (13, 25, 26)  # answers of NVML: no such function, no such version, taken away
 MOST_XIDS = 100  # that are read at once
 ALL_LINKS = 0xFFFFFFFF  # the scope of a field that is the sum over them
 RECOVERY_ACTIONS = {
@@ -64,9 +67,12 @@ def read(gpu: Handle, readers: Mapping[str, Reader]) -> Reading:
     for name, reader in readers.items():
         try:
             value = reader(gpu)
-        except pynvml.NVMLError_NotSupported:
+        except (pynvml.NVMLError_NotSupported, Unsupported):
             reading.unsupported.append(name)
-        except (pynvml.NVMLError, Unread, AttributeError, ValueError) as error:  # an old pynvml
+        except (
+            *(pynvml.NVMLError, Unread, AttributeError, TypeError),  # the last two of an old pynvml
+            *(ValueError, LookupError),
+        ) as error:
             reading.unread[name] = str(error)
             reading.gone |= isinstance(
                 error, (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_ResetRequired)
@@ -217,9 +223,29 @@ def stop_listening(events: Any) -> None:
 # --- readers of several values, or of structures -------------------------------------------
 
 
+def ask(names: Sequence[str], *arguments: Any) -> Any:
+    """Return the answer of the first of these functions that bindings and driver have: older ones
+    are taken away (NVML_ERROR_DEPRECATED), newer ones are not there yet."""
+    absent: Exception = Unread("no function is named")
+    for name in names:
+        try:
+            return getattr(pynvml, name)(*arguments)
+        except (AttributeError, pynvml.NVMLError) as error:
+            if getattr(error, "value", ABSENT[0]) not in ABSENT:
+                raise
+            absent = error
+    raise absent
+
+
+def reason_bits(gpu: Handle) -> int:
+    """Return the reasons that hold the clocks back now, as the driver gives them."""
+    kinds = ("Event", "Throttle")
+    bits: int = ask([f"nvmlDeviceGetCurrentClocks{kind}Reasons" for kind in kinds], gpu)
+    return bits
+
+
 def reasons(gpu: Handle) -> set[str]:
-    """Return the reasons that hold the clocks back now."""
-    return reason_names(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
+    return reason_names(reason_bits(gpu))
 
 
 def reason_names(bits: int) -> set[str]:
@@ -337,15 +363,27 @@ def fabric_name(gpu: Handle) -> str:
     return f"{cluster}.{fabric.cliqueId}" if is_joined and cluster.strip("0") else ""
 
 
+def pcie_width(gpu: Handle) -> int:
+    """Return the PCIe lanes in use. Not supported: the GPU is joined to a Grace processor, its data
+    go by NVLink-C2C, and its lanes say nothing (they differ on healthy nodes)."""
+    with suppress(AttributeError, pynvml.NVMLError):
+        if pynvml.nvmlDeviceGetC2cModeInfoV(gpu).isC2cEnabled:
+            raise Unsupported
+    return pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)
+
+
 def pcie_lanes_missing(gpu: Handle) -> int:
     """Return the lanes that it lacks of those that card and slot could have; unlike the generation,
-    they are kept when idle."""
-    possible = pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
-    return max(0, possible - pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu))
+    they are kept when idle. NVML knows the card: a slot with fewer lanes is known to the kernel."""
+    now, possible = pcie_width(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
+    place = (machine_root() / "sys/bus/pci/devices" / address(gpu)).resolve()
+    of_slot = number(place.parent / "max_link_width") or possible
+    return max(0, min(possible, of_slot) - now)
 
 
 def temperature_c(gpu: Handle) -> int:
-    return pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
+    names = ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV")
+    return ask(names, gpu, pynvml.NVML_TEMPERATURE_GPU)
 
 
 def memory_temperature_c(gpu: Handle) -> int:
@@ -366,8 +404,8 @@ def thermal_margin_c(gpu: Handle) -> int:
     except (AttributeError, pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
         pass
     slowdown = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-    limit = pynvml.nvmlDeviceGetTemperatureThreshold(gpu, slowdown)
-    if limit <= 0:
+    limit = c_int(pynvml.nvmlDeviceGetTemperatureThreshold(gpu, slowdown)).value
+    if limit <= 0:  # as of GPUs whose limits are degrees above a target
         raise Unread(f"the driver says that it slows down at {limit} degrees")
     return max(0, limit - temperature_c(gpu))
 
@@ -392,6 +430,20 @@ def used_links(gpu: Handle) -> list[bool]:
     if not any(states):
         raise Unread("no link is up, as on a card without a bridge")
     return states
+
+
+def nvlinks_inactive(gpu: Handle) -> int:
+    """Return the links that are down, if all end at switches. Not supported: some end at GPUs, as
+    by a bridge, and how many of them a bridge joins only siblings show."""
+    states = used_links(gpu)
+    ends = {
+        pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(gpu, link)
+        for link, is_up in enumerate(states)
+        if is_up
+    }
+    if pynvml.NVML_NVLINK_DEVICE_TYPE_GPU in ends:
+        raise Unsupported
+    return states.count(False)
 
 
 def nvlink_errors(kind: str) -> Reader:
@@ -594,10 +646,10 @@ CONDITION: dict[str, Reader] = {  # errors, states and sizes
     "pages_retired": pages_retired,
     "page_retirement_pending": lambda gpu: pynvml.nvmlDeviceGetRetiredPagesPendingStatus(gpu),
     "pcie_max_generation": lambda gpu: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
-    "pcie_width": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    "pcie_width": pcie_width,
     "pcie_lanes_missing": pcie_lanes_missing,
     "nvlinks": lambda gpu: sum(used_links(gpu)),
-    "nvlinks_inactive": lambda gpu: used_links(gpu).count(False),
+    "nvlinks_inactive": nvlinks_inactive,
     "fabric_unready": fabric_unready,
     "fabric_unhealthy:degraded_bandwidth": fabric_health("DEGRADED_BW"),
     "fabric_unhealthy:route_recovery": fabric_health("ROUTE_RECOVERY"),
@@ -633,7 +685,7 @@ LOAD: dict[str, Reader] = {  # what a GPU does now, as telemetry calls it
     "gpu_power": STATE["power_w"],
     "gpu_temperature": temperature_c,
     "gpu_clock": STATE["sm_mhz"],
-    "clock_reasons": lambda gpu: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
+    "clock_reasons": reason_bits,
     "pcie_generation": STATE["pcie_generation"],
     "pcie_width": STATE["pcie_width"],
 }
@@ -643,6 +695,8 @@ TRAFFIC: dict[str, Reader] = {  # each PCIe reading takes 20 ms
     "pcie_rx": pcie_bytes_per_s("RX"),
     "nvlink_bytes": nvlink_bytes,
 }
+
+BY_SIBLINGS = {"nvlinks_inactive": "nvlinks"}  # what is missing of what GPUs like it have
 
 IDENTITY: dict[str, Reader] = {  # explains a number and is no metric
     "model": lambda gpu: pynvml.nvmlDeviceGetName(gpu),

@@ -14,6 +14,10 @@ class Unread(Exception):
     """It could not be read, for a reason that one line can tell."""
 
 
+class Unsupported(Exception):
+    """This GPU, or this version of its driver, has no such value."""
+
+
 class NoDriver(Unread):
     """There is no driver to ask."""
 

@@ -48,6 +48,7 @@ def look(over: threading.Event) -> Look:
         report_condition(findings, driver, device, first[device])
         report_throttling(findings, driver, device, looks[device])
         report_rises(findings, device, first[device], last[device])
+    report_missing(findings, driver, first)
     lost = [device for device in gpus if any(reading.gone for reading in readings[device])]
     if reached := len(gpus) - len(lost):
         findings.add("gpus", "node", reached)
@@ -72,6 +73,20 @@ def report_condition(findings: Findings, driver: Driver, device: str, reading: R
             findings.add(name, device, value)
     identity = {name: value for name, value in reading.values.items() if name in driver.IDENTITY}
     findings.facts["gpus"][device] = identity
+
+
+def report_missing(findings: Findings, driver: Driver, readings: Mapping[str, Reading]) -> None:
+    """Report what a GPU has fewer of than its siblings of the same model, if its driver does not
+    say how many it should have. What all of them lack is how the node is built."""
+    for missing, name in driver.BY_SIBLINGS.items():
+        largest: dict[object, int] = {}
+        for values in (reading.values for reading in readings.values()):
+            if name in values:
+                model = values.get("model")
+                largest[model] = max(values[name], largest.get(model, 0))
+        for device, values in ((device, reading.values) for device, reading in readings.items()):
+            if name in values and missing not in values:
+                findings.add(missing, device, largest[values.get("model")] - values[name])
 
 
 def report_throttling(

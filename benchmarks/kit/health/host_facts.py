@@ -195,7 +195,11 @@ def answer_of(tool: str, *arguments: str) -> str:
         return ""
     try:
         completed = subprocess.run(
-            contract.bonded([path, *arguments]), capture_output=True, text=True, timeout=PATIENCE_S
+            contract.bonded([path, *arguments]),
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
