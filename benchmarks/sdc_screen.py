@@ -11,30 +11,40 @@ host compares some results itself, since the comparison may be at fault.
 No GPU is called healthy: the answer is "fewer than 1 wrong in so many comparisons". What is wrong
 again when the same numbers are computed again is a defect, with its operation, tile and bits; what
 is not was seen once.
+
+Before some operations the GPU rests: its clocks and its voltage fall to those of an idle one, and
+rise again while the operation runs. On request a share of the time goes to its lowest clock and to
+its highest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 import contract
 from kit.each_gpu import GPUS, each_gpu
+from kit.gpus.readings import Unread
 from kit.kernels import describe_kernels, uuid_of
 from kit.screened_operations import NAMES, operations_on
-from kit.screening import PLACED, TILE, Ledger, find_odd
+from kit.screening import PLACED, TILE, Ledger, Operation, find_odd
 
 if TYPE_CHECKING:
     import torch
 
 SIZE = {"cuda": 2048, "cpu": 192}
 TERMS = {"cuda": 2048, "cpu": 192}  # of a sum: more of them would not stay exact
+WORK_PER_REST = 9  # times as long as a rest at least
+AS_SET = "as_set"  # the clock, as somebody chose it
+CLOCKS = (AS_SET, "lowest", "highest")
 
 BENCHMARK = contract.Benchmark(
     name="sdc_screen",
-    version="3",
+    version="4",
     summary="Operations whose right bits are known, compared whole: silent data corruption.",
     stresses="matrix units, arithmetic, special functions, sorting, atomics and copies of each GPU",
     reveals="processors, and places of memory, that give wrong numbers without an error",
@@ -58,6 +68,20 @@ BENCHMARK = contract.Benchmark(
             "seconds", 45.0, "of screening", smoke=0.0, at_least=0, more_is_stronger=True
         ),
         contract.Parameter(
+            "rest_s",
+            1.0,
+            "seconds of rest before an operation, from idle to full load and back, in at most a "
+            "tenth of the time; 0: none",
+            smoke=0.0,
+            at_least=0,
+        ),
+        contract.Parameter(
+            "clocks",
+            AS_SET,
+            f"any of {', '.join(CLOCKS)}, each for its share of the time; only root may change a "
+            "clock, which is set back, and only if the driver says what it was",
+        ),
+        contract.Parameter(
             "size",
             0,
             f"rows and columns, a multiple of {TILE}; "
@@ -77,7 +101,13 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(
-    report: contract.Report, operations: str, seconds: float, size: int, numa_shift: int
+    report: contract.Report,
+    operations: str,
+    seconds: float,
+    rest_s: float,
+    clocks: str,
+    size: int,
+    numa_shift: int,
 ) -> None:
     from kit.numa import stay_beside_gpu
     from kit.timing import devices
@@ -86,13 +116,20 @@ def measure(
 
     words = ",".join(NAMES) if operations == "all" else operations
     chosen = contract.choose("operations", words, NAMES)
+    ways = contract.choose("clocks", clocks, CLOCKS)
     if size % TILE or 0 < size < 3 * TILE:
         raise contract.BadParameter(
             f'size cannot be "{size}": use a multiple of {TILE}, three tiles of which are moved'
         )
     for device in devices():
         n = size or SIZE[device.type]
-        ledger = screen(device, chosen, n, min(n, TERMS[device.type]), seconds)
+        terms = min(n, TERMS[device.type])
+        ledger = Ledger(rest=partial(sleep, rest_s))
+        screened = operations_on(device, chosen, n, terms, ledger.left_out)
+        for way in ways:
+            with clock_changed(device, way, ledger) as is_changed:
+                if is_changed:
+                    screen(screened, ledger, seconds / len(ways), rest_s)
         report.note(size=n)
         computed_by = f"{describe_kernels(device)}, {n} x {n}"
         facts = {"places": place, "computed_by": computed_by, "uuids": uuid_of(device)}
@@ -101,24 +138,47 @@ def measure(
         show(report, str(device), ledger)
 
 
-def screen(
-    device: torch.device, operations: list[str], n: int, terms: int, seconds: float
-) -> Ledger:
+@contextmanager
+def clock_changed(device: torch.device, way: str, ledger: Ledger) -> Iterator[bool]:
+    """Change the clock while the body runs; False: it cannot be, as the ledger says."""
+    import torch
+    from kit.gpus.clocks import change_clock
+    from kit.gpus.drivers import find_driver
+
+    with ExitStack() as changes:
+        try:
+            if way != AS_SET:
+                driver = find_driver()
+                if device.type != "cuda" or driver.CALLED != "NVML":
+                    raise Unread("only clocks of NVIDIA's GPUs are changed")
+                driver.begin()
+                gpu = driver.find_gpu(torch.cuda.get_device_properties(device))
+                changes.enter_context(change_clock(way, gpu))
+        except Unread as reason:
+            ledger.left_out[f"{way} clock"] = str(reason)
+            yield False
+        else:
+            ledger.clock = way
+            yield True
+
+
+def screen(screened: list[Operation], ledger: Ledger, seconds: float, rest_s: float) -> None:
     """Screen round after round, each with other numbers; at least one."""
     from kit.together import start_together
 
-    ledger = Ledger()
-    screened = operations_on(device, operations, n, terms, ledger.left_out)
     start_together()
-    begun = perf_counter()
-    end = begun + seconds
-    for turn in count():
+    begun = rested = perf_counter()
+    for turn in count(ledger.turns):
         for operation in screened:
+            if rest_s and perf_counter() - rested >= WORK_PER_REST * rest_s:
+                ledger.take_rest()
+                rested = perf_counter()
             operation.screen(turn, ledger)
-        if perf_counter() >= end:
-            ledger.seconds = perf_counter() - begun
-            return ledger
-    raise AssertionError("turns never end")
+            ledger.has_rested = False
+        ledger.turns = turn + 1
+        if perf_counter() >= begun + seconds:
+            ledger.seconds += perf_counter() - begun
+            return
 
 
 def show(report: contract.Report, device: str, ledger: Ledger) -> None:
@@ -138,6 +198,7 @@ def show(report: contract.Report, device: str, ledger: Ledger) -> None:
         if table:
             report.notes.setdefault(fact, {})[device] = dict(table)
     report.notes.setdefault("screened_s", {})[device] = round(ledger.seconds, 1)
+    report.notes.setdefault("rests", {})[device] = ledger.rests
     if ledger.came_once:
         report.notes.setdefault("came_once", {})[device] = ledger.came_once
 

@@ -24,6 +24,7 @@ TILE = 64  # rows and columns: a multiple of the tiles of matrix units
 SEEDS = 2  # sets of numbers, used by turns: the host computes the truth of each once
 HOST_EVERY = 4  # turns: the host compares one result in so many
 RERUNS = 16  # at most, to see whether something wrong comes back
+RERUNS_AFTER_RESTS = 4  # if it came after a rest, another rest goes before each
 MOST_PLACES = 256  # that are looked at, of one answer
 MOST_NOTED = 8  # wrong places of an operation
 MOST_WRONG = 0.2  # of all elements; more of them are the kernel's choice, not a processor's fault
@@ -46,12 +47,26 @@ class Ledger:
     digests: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0  # that the screen took
+    turns: int = 0
+    rest: Callable[[], None] = lambda: None
+    rests: int = 0
+    has_rested: bool = False  # just before what is computed now
+    clock: str = ""  # that was chosen
+
+    def take_rest(self) -> None:
+        self.rest()
+        self.rests += 1
+        self.has_rested = True
 
     def add(self, operation: str, sightings: Sequence[Mapping[str, Any]], *, returns: bool) -> None:
         (self.defects if returns else self.seen_once)[operation] += len(sightings)
         self.came_once += not returns
         noted = self.wrong.setdefault(operation, [])
-        noted += [{**seen, "returns": returns} for seen in sightings[: MOST_NOTED - len(noted)]]
+        when = {"after_rest": True} if self.has_rested else {}
+        when |= {"clock": self.clock} if self.clock not in ("", "as_set") else {}
+        noted += [
+            {**seen, **when, "returns": returns} for seen in sightings[: MOST_NOTED - len(noted)]
+        ]
 
 
 def keep_bits(inputs: Tensors, turn: int) -> Tensors:
@@ -183,7 +198,9 @@ class Operation:
     ) -> None:
         """Compute the same numbers again: what comes back is a defect."""
         returned = False
-        for _ in range(RERUNS):
+        for _ in range(RERUNS_AFTER_RESTS if ledger.has_rested else RERUNS):
+            if ledger.has_rested:
+                ledger.take_rest()
             if truth is None:
                 results = [self._moved_and_back(inputs, steps).cpu() for steps in range(3)]
                 differs = (results[0] != results[1]) | (results[0] != results[2])

@@ -10,9 +10,11 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import contract
+import kit.gpus.clocks
 import kit.gpus.gpu_watch
 import kit.gpus.nvml
 import pynvml
@@ -441,6 +443,17 @@ def value_of(gpu, name: str, table) -> object:
         ({"field186": 1_003_000}, "power_instant_w", 1003),
         ({"margin": 17}, "thermal_margin_c", 17),
         ({}, "thermal_margin_c", 61),  # to the temperature of a slowdown
+        (
+            {"slows_down_at": -2},
+            "thermal_margin_c",
+            "the driver says that it slows down at -2 degrees",
+        ),
+        ({"refuse": "CurrentClocksEventReasons:13"}, "reasons", {"gpu_idle"}),
+        ({"refuse": "CurrentClocksThrottleReasons:26"}, "reasons", {"gpu_idle"}),
+        ({"refuse": "Temperature:26"}, "temperature_c", 31),
+        ({"links_down": 2}, "nvlinks_inactive", 2),
+        ({"links_down": 2, "far_end": 0}, "nvlinks_inactive", "unsupported"),
+        ({"c2c": 1, "pcie_width": 1}, "pcie_lanes_missing", "unsupported"),
     ],
 )
 def test_a_driver_of_blackwells_is_read_and_an_older_one_too(nvml, planted, name, value):
@@ -452,5 +465,79 @@ def test_a_driver_of_blackwells_is_read_and_an_older_one_too(nvml, planted, name
         kit.gpus.nvml.COUNTERS,
         kit.gpus.nvml.IDENTITY,
     )
-    (table,) = [t for t in (*tables, kit.gpus.nvml.FABRIC) if name in t]
+    table = next(t for t in (*tables, kit.gpus.nvml.FABRIC) if name in t)
     assert value_of(kit.gpus.nvml.gpus_by_index()[0][0], name, table) == value
+
+
+# --- clocks that are changed and set back --------------------------------------------------
+
+CLOCKS = "2619 1500"  # of memory and processors, as an owner has set them
+CHANGE = f"""
+import sys, time; sys.path.insert(0, {str(BENCHMARKS)!r})
+from kit.gpus import nvml; from kit.gpus.clocks import change_clock
+nvml.begin()
+with change_clock("lowest", nvml.gpus_by_index()[0][0]):
+    print("changed", flush=True); time.sleep(600)
+"""
+
+
+@pytest.fixture
+def set_clocks(tmp_path, monkeypatch) -> Path:
+    """The clocks of the first GPU, which the driver keeps whatever process ends."""
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    monkeypatch.setenv("NVML_clocks", str(folder))
+    monkeypatch.setenv("ANUBIS_HOST_ROOT", str(tmp_path))
+    (folder / "0").write_text(CLOCKS)
+    return folder / "0"
+
+
+@pytest.mark.parametrize(("way", "mhz"), [("lowest", 345), ("highest", 1980)])
+def test_clocks_are_changed_and_set_back_also_after_an_error(set_clocks, gpu, way, mhz):
+    seen = []
+    with suppress(ZeroDivisionError), kit.gpus.clocks.change_clock(way, gpu):
+        seen.append(set_clocks.read_text())
+        raise ZeroDivisionError
+    assert (seen, set_clocks.read_text()) == ([f"2619 {mhz}"], CLOCKS)
+    assert [*kit.gpus.clocks.folder().glob("*")] == []
+
+
+@pytest.mark.parametrize(
+    ("planted", "reason"),
+    [
+        ({"refuse": "nvmlDeviceSetApplicationsClocks:4"}, "Insufficient Permissions"),
+        ({"refuse": "ApplicationsClock:26"}, r"\w"),  # it cannot be known what they were
+        ({"refuse": "SupportedGraphicsClocks:3"}, "Not Supported"),
+    ],
+)
+def test_clocks_that_may_not_be_changed_stay_as_they_are(set_clocks, nvml, gpu, planted, reason):
+    nvml.plant(**planted)
+    with (
+        pytest.raises(kit.gpus.readings.Unread, match=reason),
+        kit.gpus.clocks.change_clock("lowest", gpu),
+    ):
+        pytest.fail("the body must not run")
+    assert set_clocks.read_text() == CLOCKS
+    assert [*kit.gpus.clocks.folder().glob("*")] == []
+
+
+def test_clocks_that_a_killed_program_left_are_set_back_by_the_next_one(
+    set_clocks, nvml, nvml_library, monkeypatch
+):
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(nvml_library.parent)}
+    with subprocess.Popen(
+        [sys.executable, "-c", CHANGE], env=environment, stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout
+        assert program.stdout.readline() == b"changed\n"
+        kit.gpus.gpu_watch.set_clocks_back()  # they are in use
+        assert set_clocks.read_text() == "2619 345"
+        program.kill()
+    assert set_clocks.read_text() == "2619 345"
+    nvml.plant(refuse="nvmlDeviceSetApplicationsClocks:4")
+    kit.gpus.gpu_watch.set_clocks_back()  # without the right to, they wait
+    monkeypatch.delenv("NVML_refuse")
+    report = contract.Report(frozenset(), frozenset())
+    with kit.gpus.gpu_watch.node_watched(report):
+        assert set_clocks.read_text() == CLOCKS
+    assert [*kit.gpus.clocks.folder().glob("*")] == []

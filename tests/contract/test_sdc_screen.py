@@ -222,6 +222,22 @@ def test_a_wrong_answer_that_does_not_return_was_seen_once():
     assert ledger.wrong["sort"][0]["returns"] is False
 
 
+@pytest.mark.parametrize("rest_s", [0.0, 1e-9])
+def test_a_gpu_that_errs_as_it_leaves_idle_is_a_defect_that_rests_find(rest_s):
+    is_idle: list[bool] = []
+
+    def spoil(answer):
+        if is_idle:
+            answer[7, 7] ^= 1
+            is_idle.clear()
+
+    ledger = Ledger(rest=lambda: is_idle.append(True))
+    sdc_screen.screen([erring("sort", spoil)], ledger, seconds=0.0, rest_s=rest_s)
+    assert ledger.defects == (Counter({"sort": 1}) if rest_s else Counter())
+    assert ledger.turns == 1
+    assert [seen["after_rest"] for seen in ledger.wrong.get("sort", [])] == [True] * bool(rest_s)
+
+
 def test_a_kernel_whose_bits_depend_on_the_place_of_a_tile_is_not_compared_so():
     def spoil(answer):
         answer += torch.arange(N, dtype=answer.dtype)[:, None]

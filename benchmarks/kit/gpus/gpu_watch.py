@@ -10,7 +10,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -54,15 +54,25 @@ def node_watched(report: Any, period_s: float = 0.5) -> Iterator[None]:
     report is a contract.Report, whose module needs this one.
     """
     notes, driver = report.notes, find_driver()
+    set_clocks_back()
     rates: Rates | None = {} if ERRORS in report.metrics else None
     with watch(driver, lambda: all_gpus(driver), period_s, rates) as states:
         yield
+    set_clocks_back()
     for name, by_counter in (rates or {}).items():
         if risen := {counter: rate for counter, rate in by_counter.items() if rate}:
             states[name]["errors_per_min"] = risen
     notes.setdefault("gpu_state", {})["node"] = states
     if report.series and rates is not None:
         report_load(report, states, rates)
+
+
+def set_clocks_back() -> None:
+    """Set back the clocks that a program has left changed, if the driver answers."""
+    from kit.gpus.clocks import give_back_all  # it loads pynvml
+
+    with suppress(TimeoutError):
+        begin(give_back_all).result(PATIENCE_S)
 
 
 def report_load(report: Any, states: Mapping[str, Any], rates: Rates) -> None:
