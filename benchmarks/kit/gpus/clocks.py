@@ -65,10 +65,12 @@ def clocks_of(gpu: Handle) -> Clocks:
 
 
 def give_back(gpu: Handle, file: Path) -> None:
-    """Set the clocks that the first line of a file has, and remove the file once they are back."""
+    """Set the clocks that the first line of a file has, and remove the file once they are back. An
+    empty one was left before anything was changed."""
     before = tuple(map(int, file.read_text(encoding="ascii").split()[:2]))
-    pynvml.nvmlDeviceSetApplicationsClocks(gpu, *before)
-    if clocks_of(gpu) == before:
+    if before:
+        pynvml.nvmlDeviceSetApplicationsClocks(gpu, *before)
+    if not before or clocks_of(gpu) == before:
         file.unlink()
 
 
