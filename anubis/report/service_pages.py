@@ -37,7 +37,7 @@ from anubis.report.history import Happening
 from anubis.report.page import page
 from anubis.report.svg import Axis, Chart, Element, add, picture, serialize, title
 from anubis.report.view import GLYPH, PARTS_NAMED
-from anubis.text.wording import moment, quantity
+from anubis.text.wording import moment, names, quantity
 
 LANES = ("event", "repair", "action", "incident", "validation")  # from the bottom
 CALLED = ("events", "repairs", "keeper", "incidents", "tests")
@@ -139,10 +139,20 @@ class ClusterOnPage:
         return list(by_place.items())
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartsBlamed:
+    """Parts between nodes that the newest scan of a cluster found defective."""
+
+    cluster: str
+    campaign: str
+    parts: Sequence[str]
+
+
 def fleet(
     clusters: Sequence[ClusterOnPage],
     as_of: float,
     query: NodeQuery = NodeQuery(),  # noqa: B008
+    blamed: Sequence[PartsBlamed] = (),
     *,
     simulated: str = "",
 ) -> str:
@@ -159,6 +169,8 @@ def fleet(
         title=" · ".join(f"{number:,} {judgement.value}" for judgement, number in counts),
         counts=counts,
         clusters=clusters,
+        blamed=blamed,
+        names=names,
         nodes=list_nodes(rows, query),
         choices=CHOICES,
         is_whole=query.is_default,

@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from anyio import to_thread
@@ -66,7 +67,8 @@ def router(house: House) -> APIRouter:
         if not query.is_default:
             return _page(fleet_page(snapshot, query))
         if "fleet" not in snapshot.pages:
-            snapshot.pages["fleet"] = fleet_page(snapshot, query)
+            blamed = list(parts_blamed(snapshot, requester_of(request)))
+            snapshot.pages["fleet"] = fleet_page(snapshot, query, blamed)
         return _page(snapshot.pages["fleet"])
 
     @pages.get("/over-time")
@@ -195,9 +197,27 @@ def simulated_in(snapshot: Snapshot, *clusters: str) -> str:
     return simulated_note({name: kinds[name] for name in clusters or kinds if name in kinds})
 
 
-def fleet_page(snapshot: Snapshot, query: NodeQuery) -> str:
+def fleet_page(
+    snapshot: Snapshot, query: NodeQuery, blamed: Sequence[written.PartsBlamed] = ()
+) -> str:
     clusters = clusters_on_page(snapshot)
-    return written.fleet(clusters, snapshot.at, query, simulated=simulated_in(snapshot))
+    return written.fleet(clusters, snapshot.at, query, blamed, simulated=simulated_in(snapshot))
+
+
+def parts_blamed(snapshot: Snapshot, requester: Requester) -> Iterator[written.PartsBlamed]:
+    """Yield the parts between nodes that the newest scan of each cluster found defective. A history
+    that does not answer just now has none: the page shows what is known."""
+    scans = {
+        row.cluster: row
+        for row in reversed(snapshot.campaigns)
+        if row.finished_at and CampaignKind(row.kind).names_parts
+    }
+    for cluster in snapshot.clusters:
+        if (scan := scans.get(cluster)) and scan.judgement is Judgement.DEFECTIVE:
+            with suppress(AnubisError):
+                found = parts_found(scan.campaign, requester)
+                if parts := found.get(Judgement.DEFECTIVE):
+                    yield written.PartsBlamed(cluster=cluster, campaign=scan.campaign, parts=parts)
 
 
 def health_of_clusters(snapshot: Snapshot) -> list[ClusterOverTime]:

@@ -442,6 +442,7 @@ def test_the_fabric_page_shows_the_time_of_measurement_and_suspected_parts(near)
     visitor = Visitor(house)
     (fabric,) = items(visitor.ask("/v1/fabric"))
     html, scan = page(visitor, "/fabric"), page(visitor, f"/campaigns/{fabric['campaign']}")
+    first = page(visitor, "/")
     house.history.close_at_last()
     report = near.run("report", "--json").lines
     parts = [line["subject"] for line in report if line["type"] == "part"]
@@ -451,6 +452,7 @@ def test_the_fabric_page_shows_the_time_of_measurement_and_suspected_parts(near)
     assert measured == [(tier["crossed"], tier["links"]) for tier in crossed["tiers"]]
     assert f"{len(parts)} defective" in text_of(html)
     assert '<svg class="fabric"' in html
+    assert f"{parts[0]} defective, by its newest scan" in text_of(first)
     (heading,) = re.findall("<h1>(.*?)</h1>", scan, re.S)
     assert text_of(heading).startswith(f"{parts[0]} defective")
 
