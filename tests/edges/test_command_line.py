@@ -401,12 +401,12 @@ def test_doctor_counts_the_gpus_that_a_benchmark_needs(near, monkeypatch):
 
 
 def test_doctor_counts_no_program_that_needs_a_torch_that_is_not_there(near, monkeypatch):
-    there = importlib.metadata.version
+    installed_version = importlib.metadata.version
 
     def version(package):
         if package == "torch":
             raise importlib.metadata.PackageNotFoundError(package)
-        return there(package)
+        return installed_version(package)
 
     monkeypatch.setattr(doctor.importlib.metadata, "version", version)
     found = {line["what"]: line for line in near.run("doctor", "--json").lines}
