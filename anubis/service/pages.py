@@ -215,8 +215,8 @@ def parts_blamed(snapshot: Snapshot, requester: Requester) -> Iterator[written.P
     for cluster in snapshot.clusters:
         if (scan := scans.get(cluster)) and scan.judgement is Judgement.DEFECTIVE:
             with suppress(AnubisError):
-                found = parts_found(scan.campaign, requester)
-                if parts := found.get(Judgement.DEFECTIVE):
+                by_judgement = parts_found(scan.campaign, requester)
+                if parts := by_judgement.get(Judgement.DEFECTIVE):
                     yield written.PartsBlamed(cluster=cluster, campaign=scan.campaign, parts=parts)
 
 
