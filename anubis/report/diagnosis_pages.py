@@ -86,6 +86,7 @@ def facts_of(view: DiagnosisView) -> PageFacts:
 # --- its pictures ----------------------------------------------------------------------------
 
 ROWS = 40  # of ranks or nodes; the culprits first
+NUMBER = 4  # columns that the number of a rank takes
 COLUMNS = 128  # ranks of a grid
 GROUPS = 24  # communicators of a grid
 # pixels; names of 34 letters fit at the left
@@ -188,7 +189,8 @@ def waiting_grid(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
     """Draw a row for each communicator in which a rank waits, and a column for each of its
     ranks."""
     groups = _groups(evidence.advances)[:GROUPS]
-    ranks = _columns(groups, {whom.rank for whom in culprits if whom.rank is not None})
+    named = {whom.rank for whom in culprits if whom.rank is not None}
+    ranks = _columns(groups, named)
     if not groups or not ranks:
         return ""
     width = LEFT + CELL * len(ranks) + RIGHT
@@ -213,10 +215,22 @@ def waiting_grid(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
             title(cell, f"rank {advance.rank}: {_words(advance, furthest)}")
     y = TOP + ROW * len(groups) + 16
     add(canvas, "text", class_="row", x=LEFT - 10, y=y, text_anchor="end").text = "rank"
-    for place in range(0, len(ranks), max(1, len(ranks) // 8)):
+    for place in _numbered(ranks, named):
         x = LEFT + CELL * place
         add(canvas, "text", class_="row", x=x, y=y).text = str(ranks[place])
     return serialize(canvas)
+
+
+def _numbered(ranks: Sequence[int], named: set[int]) -> Iterator[int]:
+    """Yield the columns whose rank stands below: eight, and those that are named, if there is room
+    for their numbers."""
+    step = max(1, len(ranks) // 8)
+    width, free = min(NUMBER, step), 0
+    for place, rank in enumerate(ranks):
+        has_room = not named & {*ranks[place + 1 : place + width]}
+        if place >= free and (rank in named or (place % step == 0 and has_room)):
+            yield place
+            free = place + width
 
 
 def _groups(advances: Iterable[Advance]) -> list[list[Advance]]:

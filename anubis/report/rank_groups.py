@@ -114,6 +114,6 @@ def rank_ranges(ranks: Sequence[int]) -> str:
     breaks = [0, *(at + 1 for at, (a, b) in enumerate(pairwise(ranks)) if b != a + 1), len(ranks)]
     parts = [ranks[start:end] for start, end in pairwise(breaks)]
     shown = [f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts[:RANGES]]
-    more = f" and {sum(map(len, parts[RANGES:]))} more" if len(parts) > RANGES else ""
+    more = f" and {sum(map(len, parts[RANGES:])):,} more" if len(parts) > RANGES else ""
     count = f"{quantity(len(ranks), 'rank')}: " if len(ranks) > 1 else "rank "
     return f"{count}{', '.join(shown)}{more}"

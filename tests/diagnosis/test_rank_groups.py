@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from itertools import pairwise
 
 from anubis.core.diagnose.evidence import (
     Advance,
@@ -12,6 +14,8 @@ from anubis.core.diagnose.evidence import (
     RankMap,
     Stack,
 )
+from anubis.core.diagnose.facts import Whom
+from anubis.report.diagnosis_pages import waiting_grid
 from anubis.report.rank_groups import rank_groups, rank_ranges
 
 WAITS = ("main (train.py:1)", "all_reduce (torch/distributed/x.py:{line})")
@@ -73,3 +77,21 @@ def test_a_row_names_all_ranks_that_it_counts():
         ]
         assert named == ranks[: len(named)]
         assert len(named) + int(more.removesuffix(" more") or 0) == len(ranks) == int(count)
+
+
+def test_the_number_of_a_named_rank_stands_below_its_column_and_no_number_covers_another():
+    for count, named in ((600, {20, 331}), (600, set()), (4, {2})):
+        ranks = tuple(range(count))
+        advances = [
+            Advance(
+                rank=r, communicator="all", members=ranks, enqueued=9 - (r in named), completed=8
+            )
+            for r in ranks
+        ]
+        evidence = JobEvidence(job="1", at=0.0, collectors=frozenset(), advances=tuple(advances))
+        grid = waiting_grid(evidence, [Whom(rank=rank) for rank in named])
+        labels = re.findall(r'x="([\d.]+)"[^>]*>(\d+)</', grid)
+        assert {str(rank) for rank in named} <= {number for _, number in labels}
+        places = sorted(float(x) for x, _ in labels)
+        letters = max(len(number) for _, number in labels)
+        assert all(b - a >= 6 * letters for a, b in pairwise(places))

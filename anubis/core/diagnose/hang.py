@@ -106,7 +106,8 @@ def _sentence(root: Root, waiting: Waiting) -> str:
 
 def _count_in_words(waiters: int, wait: Wait) -> str:
     operation = call_name(wait.operation, wait.communicator, wait.sequence)
-    return f"{waiters} of {wait.group} ranks {'waits' if waiters == 1 else 'wait'} in {operation}"
+    verb = "waits" if waiters == 1 else "wait"
+    return f"{waiters:,} of {wait.group:,} ranks {verb} in {operation}"
 
 
 def call_name(operation: str, communicator: str, sequence: int) -> str:
