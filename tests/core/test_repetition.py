@@ -187,7 +187,7 @@ def test_a_node_that_comes_and_goes_is_not_blamed_if_those_beside_it_do_as_often
     own = [(node, TREE.nodes[32 + number]) for number in range(slow + good)]
     beside = [(TREE.nodes[25], partner) for _, partner in own]
     bad = [observed(pair, 0.3) for pair in own[:slow]]
-    cause = replace(uplink_cause(own[:slow]), parts=(Part("node", node),), steady=False)
+    cause = replace(uplink_cause(own[:slow]), parts=(Part("node", node),), steady=False, good=0)
 
     def told(loaded):
         turns = {PairTest(*pair): (0,) for pair in (*beside, *ELSEWHERE)}

@@ -293,6 +293,19 @@ def test_tables_that_are_older_than_the_cables_let_no_pairs_blame_the_cable_that
     assert not view.assessment.named(Judgement.DEFECTIVE)
 
 
+@pytest.mark.parametrize("node", ["node00001", "node00003"])
+def test_a_node_that_the_topology_takes_for_another_is_not_blamed_for_a_slow_uplink(node):
+    """The same pairs are slow each time, as a node that comes and goes does not make them."""
+    fabric = FatTree(nodes=24, nodes_per_leaf=6, spines=4).fabric()
+    exchanged = {node: "node00014", "node00014": node}
+    nics = (replace(nic, node=exchanged.get(nic.node, nic.node)) for nic in fabric.nics)
+    slow = next(link for link in fabric.links if link.a == fabric.leaves[0])
+    fault = Fault(kind="lossy uplink", part=link_part(slow), loss=0.45)
+    view = scanned(fabric, [fault], believed=replace(fabric, nics=tuple(nics)))
+    assert not view.assessment.named(Judgement.DEFECTIVE)
+    assert any(link_part(slow) in parts for parts in verdicts(view))
+
+
 @pytest.mark.parametrize("fabric", [CROWDED, PODS], ids=["tree", "pods"])
 def test_pairs_that_could_share_cables_put_nothing_at_fault(fabric):
     """At once 62 % of the flows of the tree fall short, and nothing can be judged. Some pairs of

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from math import prod
 
 from anubis.core.fabric import Fabric, Part, RailNics
 from anubis.core.network.crossing import Flow, links_that_may_be_crossed, may_cross
@@ -24,6 +25,8 @@ BY_CHANCE = 0.002  # a part is blamed only if chance would be seen again less of
 MOST_BESIDE = 4  # pairs that came good, for each that did not, across a part that is blamed
 FEWEST_GONE = 2  # pairs that came good and show a link that comes and goes; for a node one less,
 # as all of its flows cross it, and few of them a certain link
+BOUND = 0.3  # a node that comes and goes is 90 % sure above this chance of what it showed, if
+# one such cause of 30 is a path that no topology shows
 USUAL, WEIGHT = 0.05, 1.0  # share of pairs that are slow now and then, before any was measured
 
 FlowShortfalls = Mapping[RailNics, float]
@@ -111,6 +114,9 @@ class Repetition:
         else:
             chance = self._chance_of_a_cable(again, len(later))
         if chance < BY_CHANCE:
+            if is_end and not cause.steady and self._chance_of_no_change(cause, again) < BOUND:
+                reason = "the same pairs are slow each time, as on a path that no topology shows"
+                return CauseDoubt(code="CANNOT-TELL-APART", reason=reason)
             beside = self._gone_across_a_rival(cause, [f for f in flows if _nodes(f) in bad])
             if beside + is_end < max(FEWEST_GONE, len(bad)):
                 return None
@@ -120,6 +126,14 @@ class Repetition:
             f"{len(again)} of {len(later)} pairs across it fell short" if again else "it was gone"
         )
         return CauseDoubt(code="CAME-AND-WENT", reason=f"when measured again, {seen}")
+
+    def _chance_of_no_change(self, cause: Cause, again: Iterable[PairTest]) -> float:
+        """The chance that a part which comes and goes shows each time in the pairs in which it did
+        once; 1 if it did not."""
+        if any(may_cross(self.fabric, f, cause.parts) for f in chain(*self._gone_flows.values())):
+            return 1.0
+        share = len(cause.bad) / (len(cause.bad) + cause.good)
+        return prod(share ** (len(self.turns[pair_test]) - 1) for pair_test in again)
 
     def _gone_across_a_rival(self, cause: Cause, flows: Iterable[Flow]) -> int:
         """The most pairs that came good beside a cause, and may have crossed one link that all of
