@@ -70,7 +70,7 @@ def test_each_event_of_a_life_is_drawn_at_its_time_and_until_its_end_or_now():
 def test_days_are_named_below():
     svg, _ = marks(life_line(LIFE, NOW))
     words = {e.text for e in svg.iter("text")}
-    assert {"1970-04-12", "1970-04-13", "1970-04-14", "told", "repairs", "tests"} <= words
+    assert {"1970-04-12", "1970-04-13", "1970-04-14", "events", "repairs", "tests"} <= words
 
 
 def test_nothing_is_drawn_of_a_node_to_which_nothing_happened_so_far():

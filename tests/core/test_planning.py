@@ -53,7 +53,7 @@ def test_a_benchmark_that_needs_more_nodes_is_left_out_and_listed():
     planned = small_plan(1, [entry("compute"), entry("pair")])
     assert [phase.name for phase in planned.phases] == ["single-node"]
     assert planned.left_out == ("pair needs 2 nodes, there are 1",)
-    with pytest.raises(UsageError, match="nothing that 1 node"):
+    with pytest.raises(UsageError, match="needs 2 nodes or more, and has only 1"):
         small_plan(1, [entry("pair")])
 
 
