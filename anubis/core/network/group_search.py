@@ -37,8 +37,8 @@ MOST_ALONE = 8  # nodes of a leaf that are each tested alone, whatever it takes
 SMALLEST = 2  # the least number of nodes that can meet
 FEWEST = 4  # nodes of a leaf, so that there are halves of several
 RULED_OUT = 1e-5  # the chance of a suspect that needs no further test
-MOST_DECIDING = 18  # rounds, between two nodes and the path from one to the other: with 16, two of
-# 5,452 pairs that fail only together were not named
+MOST_DECIDING = 18  # rounds, between two nodes and the path from one to the other (with 16, 2 of
+# 5,452 pairs of nodes that fail only together were not named)
 THIRD_OF = 3  # of a domain's nodes one in so many, each with a group of its own that fails
 CONTROLS = 3  # good groups at least beside slow ones
 REPEATS = 3  # times the rounds that a fault takes which always shows

@@ -25,8 +25,9 @@ BY_CHANCE = 0.002  # a part is blamed only if chance would be seen again less of
 MOST_BESIDE = 4  # pairs that came good, for each that did not, across a part that is blamed
 FEWEST_GONE = 2  # pairs that came good and show a link that comes and goes; for a node one less,
 # as all of its flows cross it, and few of them a certain link
-BOUND = 0.3  # a node that comes and goes is 90 % sure above this chance of what it showed, if
-# one such cause of 30 is a path that no topology shows
+# If a node came and went, the same pairs are slow each time by at least this chance. Below it the
+# node is less than 90 % sure, if one such cause of 30 is a path that no topology shows.
+LEAST_CHANCE_OF_NO_CHANGE = 0.3
 USUAL, WEIGHT = 0.05, 1.0  # share of pairs that are slow now and then, before any was measured
 
 FlowShortfalls = Mapping[RailNics, float]
@@ -114,7 +115,8 @@ class Repetition:
         else:
             chance = self._chance_of_a_cable(again, len(later))
         if chance < BY_CHANCE:
-            if is_end and not cause.steady and self._chance_of_no_change(cause, again) < BOUND:
+            may_change = is_end and not cause.steady
+            if may_change and self._chance_of_no_change(cause, again) < LEAST_CHANCE_OF_NO_CHANGE:
                 reason = "the same pairs are slow each time, as on a path that no topology shows"
                 return CauseDoubt(code="CANNOT-TELL-APART", reason=reason)
             beside = self._gone_across_a_rival(cause, [f for f in flows if _nodes(f) in bad])
