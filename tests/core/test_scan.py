@@ -77,6 +77,7 @@ class Network(SimulatedExecutor):
         measured_as=None,
         silent=lambda step, device: False,
         is_named=False,
+        omits=lambda step, series: False,
         spec=PAIR,
     ):
         names = ",".join([*fabric.nodes, *absent])
@@ -88,6 +89,7 @@ class Network(SimulatedExecutor):
         self.measured_as = measured_as or {}  # device -> what the program calls it
         self.silent = silent  # of which devices a step measures nothing
         self.is_named = is_named  # it says so
+        self.omits = omits  # which of its series a step leaves out, and ends well
 
     def absent(self):
         return self.away
@@ -112,7 +114,7 @@ class Network(SimulatedExecutor):
         return Readings.pack(
             replace(series, device="-".join(self.measured_as.get(end, end) for end in ends(series)))
             for series in super()._measure(step, spec)
-            if not self.silent(step, series.device)
+            if not self.silent(step, series.device) and not self.omits(step, series)
         )
 
     def wait(self, until):

@@ -179,6 +179,30 @@ def test_a_nic_that_brought_no_result_is_named_and_its_partners_are_well(is_name
     assert [part.parts for part in view.assessment.parts] == [(Part("nic", "n3", "2"),)]
 
 
+@pytest.mark.parametrize("omitted", ["bandwidth_gbps:back", "latency_us"])
+@pytest.mark.parametrize("groups", ["quick", "pairs"])
+def test_pairs_of_a_node_that_leave_out_a_direction_or_a_metric_leave_it_owing_and_blame_nothing(
+    omitted, groups
+):
+    def omits(step, series):
+        return "n3" in step.participants and series.metric == omitted and series.device[5] == "2"
+
+    view = scanned(small_fabric(8, rails=4), groups=groups, omits=omits)
+    assert view.assessment.judgement is Judgement.UNKNOWN
+    (owing,) = [node for node in view.assessment.nodes if node.node == "n3"]
+    assert owing.judgement is Judgement.UNKNOWN
+    assert owing.owes == ("pair",)
+
+
+def test_pairs_that_all_measure_one_direction_prove_no_node():
+    def omits(step, series):
+        return series.metric == "bandwidth_gbps:back"
+
+    view = scanned(small_fabric(8, rails=4), omits=omits)
+    assert not view.assessment.named(Judgement.HEALTHY)
+    assert not view.assessment.named(Judgement.DEFECTIVE)
+
+
 @pytest.mark.parametrize("is_named", [False, True])
 def test_a_dead_port_between_two_switches_is_among_the_parts_named_and_blames_no_node(is_named):
     """Half of the pairs across the two leaves of rail 2 bring no result on it, or name it as
@@ -301,7 +325,7 @@ def verdict(names, device, *, judgement=Judgement.DEFECTIVE, code="PAIR.BW", rea
     return Verdict(
         participants=tuple(names),
         benchmark="pair",
-        metric="bandwidth_gbps",
+        metric="" if code == "NOT-MEASURED" else "bandwidth_gbps",
         device=device,
         judgement=judgement,
         code=code,

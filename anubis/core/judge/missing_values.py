@@ -1,20 +1,23 @@
 """Values that a run lacks: a metric that its program did not write, a device that it no longer
 sees although nodes of its kind have it, or samples that were ordered.
 
-A program that ends well may have measured less than it should: a GPU fell off the bus, or half of
-the metrics were not written. The rest looks healthy, so the node is unknown. What nodes of a kind
-have is known from the campaign, if most of them have it, and from criteria. Metrics that only
-limits judge are facts that need not exist everywhere. How many samples a series has is known if a
-parameter of its program declares it (`counts`).
+A program that ends well may have measured less than it should: a GPU fell off the bus, half of the
+metrics were not written, or a pair measured one direction. The rest looks healthy, so the node is
+unknown. What nodes of a kind have is known from the campaign, if most of them have it, and from
+criteria; what pairs and groups have, from most of them. A metric in one direction needs the other.
+Metrics that only limits judge are facts that need not exist everywhere. How many samples a series
+has is known if a parameter of its program declares it (`counts`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from anubis.core.judge.combined import is_combined
 from anubis.core.judge.units import kind_of_device
+from anubis.core.network.traffic import ONE_WAY, direction_of
 from anubis.core.records import (
     BenchmarkSpec,
     CriteriaSet,
@@ -31,21 +34,28 @@ NAMED = 3  # values in a sentence
 
 MetricOn = tuple[str, str]  # a metric, and a device or a kind of devices
 OfSku = tuple[Workload, str]  # a program, and the sku of its nodes
+ComparedTogether = tuple[Workload, frozenset[str], int]  # of pairs and groups: skus, shift of rails
+ByLayout = defaultdict[Layout, list[Execution]]  # runs of one layout lack the same
 
 
 def judge_missing(
     executions: Iterable[Execution], plan: Plan, criteria: Iterable[CriteriaSet]
 ) -> Iterator[Verdict]:
-    """Yield a verdict for each run on one node that lacks values which most nodes have, and for
-    each run that has fewer samples than ordered."""
-    runs: defaultdict[OfSku, defaultdict[Layout, list[Execution]]]
-    runs = defaultdict(lambda: defaultdict(list))  # those of one layout lack the same
+    """Yield a verdict for each run that lacks values which most nodes, pairs or groups have, and
+    for each run that has fewer samples than ordered."""
+    runs: defaultdict[OfSku, ByLayout] = defaultdict(lambda: defaultdict(list))
+    together: defaultdict[ComparedTogether, ByLayout] = defaultdict(lambda: defaultdict(list))
     for run in executions:
         if run.final and run.result.cut_short:
             yield _verdict_on_cut_short(run)
-        if run.final and run.ended is Ended.MEASURED and len(run.step.participants) == 1:
-            of_sku = run.step.workload, plan.sku(run.step.participants[0])
-            runs[of_sku][run.result.series.layout].append(run)
+        if not run.final or run.ended is not Ended.MEASURED:
+            continue
+        step, layout = run.step, run.result.series.layout
+        if len(step.participants) == 1:
+            runs[step.workload, plan.sku(step.participants[0])][layout].append(run)
+        else:
+            skus = frozenset(map(plan.sku, step.participants))
+            together[step.workload, skus, step.shift][layout].append(run)
     learned = _learned_places(criteria)
     for (workload, sku), by_layout in runs.items():
         spec = plan.spec(workload)
@@ -54,6 +64,33 @@ def judge_missing(
             lacking = list(_lacking(layout, usual, learned.get((workload, sku), {}), spec))
             if lacking:
                 yield from (_verdict_on_lacking(run, lacking) for run in alike)
+    for (workload, _, _), by_layout in together.items():
+        usual = _usual_places(by_layout, plan.spec(workload))
+        on_fabric = plan.fabric is not None and workload in plan.crossing
+        for layout, alike in by_layout.items():
+            for device, metrics in _lacking_together(layout, usual, on_fabric).items():
+                yield from (_verdict_on_lacking_together(run, device, metrics) for run in alike)
+
+
+def _lacking_together(
+    layout: Layout, usual: Sequence[MetricOn], on_fabric: bool
+) -> dict[str, list[str]]:
+    """The metrics that a pair or group lacks, by device. On a fabric, `judge_silent_rails` knows
+    which devices have no result at all."""
+    present = {(metric, device) for metric, device, _ in layout.series}
+    devices = {device for _, device in present}
+    due = [place for place in usual if not on_fabric or place[1] in devices]
+    due += [
+        (metric.replace(f":{way}", f":{back}"), device)
+        for metric, device in sorted(present)
+        for way, back in (ONE_WAY, ONE_WAY[::-1])
+        if direction_of(metric) == way
+    ]
+    lacking: dict[str, list[str]] = {}
+    for metric, device in dict.fromkeys(due):
+        if (metric, device) not in present:
+            lacking.setdefault(device, []).append(metric)
+    return lacking
 
 
 def surplus_devices(executions: Iterable[Execution], plan: Plan) -> dict[str, str]:
@@ -88,11 +125,11 @@ def _devices_by_kind(layout: Layout) -> Counter[str]:
 def _usual_places(
     by_layout: Mapping[Layout, Sequence[Execution]], spec: BenchmarkSpec
 ) -> list[MetricOn]:
-    """The metrics and devices that most of the nodes have."""
-    having: defaultdict[MetricOn, set[str]] = defaultdict(set)
-    all_nodes: set[str] = set()
+    """The metrics and devices that most of the nodes, pairs or groups have."""
+    having: defaultdict[MetricOn, set[tuple[str, ...]]] = defaultdict(set)
+    all_nodes: set[tuple[str, ...]] = set()
     for layout, alike in by_layout.items():
-        nodes = {run.step.participants[0] for run in alike}
+        nodes = {run.step.participants for run in alike}
         all_nodes |= nodes
         for metric, device, _ in layout.series:
             having[metric, device] |= nodes
@@ -172,14 +209,24 @@ def _verdict_on_cut_short(run: Execution) -> Verdict:
 
 def _verdict_on_lacking(run: Execution, lacking: Sequence[str]) -> Verdict:
     values = "1 value" if len(lacking) == 1 else f"{len(lacking)} values"
-    shown = ", ".join(lacking[:NAMED])
-    more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
     be = "is" if len(lacking) == 1 else "are"
     return _verdict(
         run,
-        f"{values} that most nodes have {be} missing: {shown}{more}",
+        f"{values} that most nodes have {be} missing: {_list_some(lacking)}",
         "did not measure all that most nodes have",
     )
+
+
+def _verdict_on_lacking_together(run: Execution, device: str, metrics: Sequence[str]) -> Verdict:
+    shown = _list_some(metrics)
+    on_device = f" on {device}" if device else ""
+    verdict = _verdict(run, f"brought no {shown}{on_device}", "did not measure all that it should")
+    return replace(verdict, device=device, metric=metrics[0])
+
+
+def _list_some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _verdict(run: Execution, reason: str, effect: str) -> Verdict:

@@ -412,7 +412,14 @@ def node_verdicts(
             for node in nodes
         },
     }
-    in_doubt = {node for stray in traffic.strays if stray.reason for node in stray.nodes}
+    doubtful = [stray for stray in traffic.strays if stray.reason]
+    in_doubt = {node for stray in doubtful for node in stray.nodes}
+    unjudged = {
+        rail_nic.node: rail_nic
+        for stray in doubtful
+        for rail_nic in stray.ends
+        if rail_nic not in well
+    }
     unmapped = dict(sorted(traffic.unmapped))
     placed = set(fabric.nodes)
     for node in (member.name for member in plan.nodes):
@@ -440,6 +447,10 @@ def node_verdicts(
             yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
         elif node in in_doubt - met_well:
             reason = "no pair with this node could be judged"
+            yield _node_verdict(node, Judgement.UNKNOWN, _code_of_doubts(node, traffic), reason)
+        elif rail_nic := unjudged.get(node):
+            part = describe(fabric, nic_part(fabric, *rail_nic))
+            reason = f"no pair over {part} could be judged"
             yield _node_verdict(node, Judgement.UNKNOWN, _code_of_doubts(node, traffic), reason)
 
 

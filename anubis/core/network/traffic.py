@@ -145,7 +145,7 @@ def observe_traffic(
             flows.doubts[row] = doubt
             if verdict.metric == UP_ON_ONE_NODE:
                 flows.uneven.add(row)
-        elif verdict.code in UNMEASURED:
+        elif verdict.code in UNMEASURED and not verdict.metric:
             missed = flows.miss(verdict.participants, verdict.device)
             flows.doubts.update(dict.fromkeys(missed, doubt))
         elif verdict.judgement is Judgement.UNKNOWN:
@@ -178,9 +178,13 @@ def _shortfall(verdict: Verdict) -> float:
 
 def _quantity(metric: str) -> tuple[str, str]:
     """The name and direction of a metric, without the size of its messages."""
-    name, _, aspect = metric.partition(":")
-    way = aspect.partition("/")[0]
-    return name, way if way in ONE_WAY else ""
+    return metric.partition(":")[0], direction_of(metric)
+
+
+def direction_of(metric: str) -> str:
+    """The direction of a metric; empty: both."""
+    way = metric.partition(":")[2].partition("/")[0]
+    return way if way in ONE_WAY else ""
 
 
 @dataclass
@@ -319,7 +323,7 @@ class _Flows:
             code, reason = self.doubts.get(row, ("", ""))
             if ends is not None:
                 if row in self.unjudged or (reason and not self.is_observed(row)):
-                    yield Stray(nodes=names, device=device, code=code, reason=reason)
+                    yield Stray(nodes=names, device=device, code=code, reason=reason, ends=ends)
             elif row in self.uneven and names in lacking:
                 continue
             elif len(names) == 2 and (reason or names not in on_rails):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from anubis.core.fabric import Fabric, natural_key
+from anubis.core.fabric import Fabric, RailNic, natural_key
 from anubis.core.network.localization import Located
 from anubis.core.records import Judgement, PartVerdict
 
@@ -24,6 +24,7 @@ class Stray:
     device: str
     code: str
     reason: str  # why it is not healthy; "" if it is
+    ends: tuple[RailNic, ...] = ()  # its NICs, if the fabric has them
 
 
 def unexplained_parts(
