@@ -150,7 +150,7 @@ def tell_all(
             try:
                 if name not in addressed:
                     addressed[name] = _address(telling, history, caller)
-                addressed[name].take(place, telling, caller)
+                addressed[name].take(place, telling)
             except StoreError:
                 raise
             except AnubisError as error:
@@ -175,12 +175,13 @@ class _Addressed:
     name: str | None  # as the reporter calls it
     part: ClusterHistory
     identity: ClusterIdentity | None  # to enter; None if the history knows it
+    time: Time
     event_records: dict[int, EventRecord] = field(
         default_factory=dict
     )  # by their place in the batch
 
-    def take(self, place: int, telling: Telling, caller: Caller) -> None:
-        self.event_records[place] = _event_record(telling, time_in(self.part, caller, is_kept=True))
+    def take(self, place: int, telling: Telling) -> None:
+        self.event_records[place] = _event_record(telling, self.time)
 
     def refuse_strangers(self) -> dict[int, AnubisError]:
         """Errors for event records on nodes that do not belong to the cluster, unless an earlier
@@ -208,7 +209,7 @@ def _address(telling: Telling, history: History, caller: Caller) -> _Addressed:
     event = telling.event
     is_added = isinstance(event, NodeAdded)
     part, identity = find(history, telling.cluster, caller, event.nodes, may_begin=is_added)
-    return _Addressed(telling.cluster, part, identity)
+    return _Addressed(telling.cluster, part, identity, time_in(part, caller, is_kept=True))
 
 
 def _orders(

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from anubis.core.errors import UsageError
-from anubis.core.history.events import KEPT, NodeAdded
+from anubis.core.history.events import KEPT
 from anubis.core.keep.commands import LifeAction
 from anubis.core.records import Judgement
 from anubis.operations.diagnose_due import kept_diagnosis
@@ -452,9 +452,8 @@ async def take_event(house: House, request: Request) -> Response:
     envelope, event = read_event(await request.body(), kind_of(request))
     requester = requester_of(request)
     requester.require_for(event)
-    meant = await house.cluster_name(envelope.cluster, may_begin=isinstance(event, NodeAdded))
     telling = Telling(
-        event=event, id=envelope.id, at=envelope.at, cluster=meant, by=requester.name()
+        event=event, id=envelope.id, at=envelope.at, cluster=envelope.cluster, by=requester.name()
     )
     receipt = await house.event_queue.tell(telling, requester)
     if receipt.is_new:

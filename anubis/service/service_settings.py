@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Self
 
 from anubis.config import configs
@@ -15,6 +17,8 @@ from anubis.operations.keeping import file_of, stated_policy
 from anubis.operations.requests import ServeRequest
 from anubis.reach.orchestrators.pod_gate import PodGate
 from anubis.service.connections import LOCAL, ConnectionLimits
+
+NAME_KEPT_S = 60.0  # of this machine in its domain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +85,18 @@ class ServiceSettings(ServeRequest):
     def is_own(self, name: str) -> bool:
         """True if a request for this host may be meant for this service. A hostile page whose own
         name points here sends that name; an address needs no name."""
-        own = {"localhost", socket.gethostname(), socket.getfqdn(), *self.names}
-        if name.lower() in {known_name.lower() for known_name in own}:
+        name = name.lower()
+        if name in {"localhost", socket.gethostname().lower(), *map(str.lower, self.names)}:
             return True
         try:
             ipaddress.ip_address(name.strip("[]"))
         except ValueError:
-            return False
+            return name == _full_name(int(time.monotonic() // NAME_KEPT_S))
         return True
+
+
+@lru_cache(maxsize=1)
+def _full_name(span: int) -> str:
+    """This machine's name in its domain. A name server may be slow to tell it, while every request
+    waits: it is asked once in a `span` of time."""
+    return socket.getfqdn().lower()

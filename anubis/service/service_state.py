@@ -7,8 +7,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Any, ParamSpec, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -20,6 +20,7 @@ from anubis.core.errors import (
     UnknownCampaignError,
     UsageError,
 )
+from anubis.core.history.events import NodeAdded
 from anubis.operations.clusters import resolve
 from anubis.operations.tell import Receipt, Telling, tell_all
 from anubis.service.connections import Connections
@@ -84,10 +85,14 @@ class QueuedEvent:
 
 
 class EventQueue:
-    """Keeps waiting events together: a commit takes longer than an event."""
+    """Keeps waiting events together: a commit takes longer than an event. `find` returns the name
+    of the cluster that a reporter means; true: the event may begin it."""
 
-    def __init__(self, writer: CapacityLimiter) -> None:
+    def __init__(
+        self, writer: CapacityLimiter, find: Callable[[str | None, bool], str | None]
+    ) -> None:
         self._writer = writer
+        self._find = find
         self._waiting: list[QueuedEvent] = []
 
     async def tell(self, telling: Telling, requester: Requester) -> Receipt:
@@ -97,29 +102,37 @@ class EventQueue:
         async with self._writer:
             if letter.answer is None:
                 letters, self._waiting = self._waiting, []
-                await to_thread.run_sync(_tell, letters)
+                await to_thread.run_sync(self._keep, letters)
         if isinstance(letter.answer, Receipt):
             return letter.answer
         assert letter.answer is not None
         raise letter.answer
 
+    def _keep(self, letters: Sequence[QueuedEvent]) -> None:
+        try:
+            self._keep_together(letters)
+        except StoreError as error:
+            if len(letters) == 1:
+                letters[0].answer = error
+                return
+            for letter in letters:  # one of them may be at fault
+                self._keep([letter])
 
-def _tell(letters: Sequence[QueuedEvent]) -> None:
-    try:
-        _tell_together(letters)
-    except StoreError as error:
-        if len(letters) == 1:
-            letters[0].answer = error
-            return
-        for letter in letters:  # one of them may be at fault
-            _tell([letter])
-
-
-def _tell_together(letters: Sequence[QueuedEvent]) -> None:
-    first = letters[0].requester
-    tellings = [letter.telling for letter in letters]
-    for letter, answer in zip(letters, tell_all(tellings, first.history(), first), strict=True):
-        letter.answer = answer
+    def _keep_together(self, letters: Sequence[QueuedEvent]) -> None:
+        find, addressed, requester = cache(self._find), [], letters[0].requester
+        for letter in letters:
+            telling = letter.telling
+            try:
+                name = find(telling.cluster, isinstance(telling.event, NodeAdded))
+                addressed.append((letter, replace(telling, cluster=name)))
+            except StoreError:
+                raise
+            except AnubisError as error:
+                letter.answer = error
+        tellings = [telling for _, telling in addressed]
+        answers = tell_all(tellings, requester.history(), requester)
+        for (letter, _), answer in zip(addressed, answers, strict=True):
+            letter.answer = answer
 
 
 P = ParamSpec("P")
@@ -145,7 +158,7 @@ class House:
 
     @cached_property
     def event_queue(self) -> EventQueue:
-        return EventQueue(self.writer)
+        return EventQueue(self.writer, self._find)
 
     async def read(self) -> Snapshot:
         """The snapshot; no thread is needed unless it is the first."""
@@ -162,18 +175,19 @@ class House:
         """Run a call that reads or writes the history without keeping others waiting."""
         return await to_thread.run_sync(lambda: call(*args, **kwargs))
 
-    async def cluster_name(self, cluster: str | None, *, may_begin: bool = False) -> str | None:
+    async def cluster_name(self, cluster: str | None) -> str | None:
         """Name of the cluster in the history. If none is given: the one that is served, or the only
-        one; None if the history has none. `may_begin`: an unknown name is accepted."""
+        one; None if the history has none."""
+        return await self.run_in_thread(self._find, cluster)
+
+    def _find(self, cluster: str | None, may_begin: bool = False) -> str | None:
+        """Name of the cluster in the history. `may_begin`: an unknown name is accepted."""
         served = self.settings.files
         name = next(iter(served)) if cluster is None and len(served) == 1 else cluster
         latest = self.board.latest
         if name is not None and latest and name in latest.clusters:
-            return name  # without reading the history, for there may be thousands of events
-        return await self.run_in_thread(self._find, name, may_begin)
-
-    def _find(self, name: str | None, may_begin: bool) -> str | None:
-        names, served = self.history.clusters.names(), self.settings.files
+            return name  # without reading the history
+        names = self.history.clusters.names()
         if name is None and len(names) > 1:
             listed = '", "'.join(names)
             raise UsageError(

@@ -238,7 +238,7 @@ def _rename(connection: sa.Connection, old: str, new: str) -> None:
         upsert(connection, clusters, [CLUSTERS.row(cluster)])
 
 
-NAMING = (WATCHES, LIVES, HOLDS, ATTRIBUTES, INCIDENTS, REPAIRS)  # where most nodes are comes first
+NAMING = (LIVES, WATCHES, HOLDS, ATTRIBUTES, INCIDENTS, REPAIRS)  # first what finds most soonest
 
 
 class NodeNames:
