@@ -500,7 +500,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=8)
     )
 )
 def test_the_fast_reading_of_an_answer_is_the_plain_one(series):
-    from anubis.readers.telemetry.fetching import HttpAnswer
+    from anubis.text.fetching import HttpAnswer
 
     _, kind, body = ranged({name: [list(pair) for pair in pairs] for name, pairs in series.items()})
     fast = matrix(HttpAnswer(status=200, kind=kind, body=body), "instance")
@@ -513,7 +513,7 @@ def test_the_fast_reading_of_an_answer_is_the_plain_one(series):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_spoilt_answer_is_read_or_refused_in_a_sentence(data):
-    from anubis.readers.telemetry.fetching import HttpAnswer
+    from anubis.text.fetching import HttpAnswer
 
     values = [[1000 + i, "5.5"] for i in range(3)]
     _, kind, body = ranged({"n1": values, "n2": values})

@@ -24,7 +24,7 @@ from anubis.core.errors import ConfigError, NotifyError, TelemetryError
 from anubis.core.keep.messages import KeeperMessage
 from anubis.core.text import escape_line
 from anubis.reach.notifiers.notifier import NotifierSettings, resolve_secret
-from anubis.readers.telemetry.fetching import HttpQuestion, fetch
+from anubis.text.fetching import HttpQuestion, fetch
 
 NAME = re.compile(r"\{([a-z_]+)\}")
 FACTS = ("sentence", "topic", "subject", "cluster", "step", "time", "key", "thread")

@@ -22,9 +22,9 @@ from anubis.core.errors import TelemetryError, UsageError
 from anubis.core.text import escape_line
 from anubis.core.watch.alignment import SampledSeries, align, grid_over, step_of
 from anubis.readers.telemetry.config import ORDER, AgentSettings, TelemetrySettings
-from anubis.readers.telemetry.fetching import HttpQuestion, fetch
 from anubis.readers.telemetry.pulled import PulledTelemetry, nodes_in_words, silences
 from anubis.text import files
+from anubis.text.fetching import HttpQuestion, fetch
 from anubis.text.files import json_value
 from anubis.text.hostlist import is_name
 

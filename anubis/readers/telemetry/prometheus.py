@@ -28,16 +28,16 @@ from anubis.readers.telemetry.config import (
     PrometheusSettings,
     TelemetrySettings,
 )
-from anubis.readers.telemetry.fetching import (
+from anubis.readers.telemetry.prometheus_answers import SampleMatrix, matrix, node_series, scalar
+from anubis.readers.telemetry.pulled import PulledTelemetry, nodes_in_words, silences
+from anubis.text import files
+from anubis.text.fetching import (
     HttpAnswer,
     HttpQuestion,
     TimeoutPassedError,
     UnreachableError,
     fetch,
 )
-from anubis.readers.telemetry.prometheus_answers import SampleMatrix, matrix, node_series, scalar
-from anubis.readers.telemetry.pulled import PulledTelemetry, nodes_in_words, silences
-from anubis.text import files
 
 MOST_POINTS = 11_000  # that Prometheus gives of one series
 MOST_SAMPLES = 250_000  # in one answer: 8 MB, and 0.1 s to read

@@ -13,7 +13,7 @@ import numpy as np
 from anubis.core.arrays import Floats, Ints
 from anubis.core.errors import TelemetryError
 from anubis.core.watch.alignment import SampledSeries
-from anubis.readers.telemetry.fetching import HttpAnswer
+from anubis.text.fetching import HttpAnswer
 from anubis.text.files import json_value
 from anubis.text.hostlist import HostNames
 
