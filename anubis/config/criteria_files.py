@@ -37,7 +37,6 @@ from anubis.text.files import json_value, read_text, write_whole
 from anubis.text.reading import read
 
 SCHEMA = "anubis.criteria/3"
-WATCH_MODELS = "watching"  # a folder beside those of suites, with files of another kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +179,9 @@ def load(path: Path, suite: str = "") -> tuple[CriteriaSet, ...]:
 
 def suites(path: Path) -> tuple[str, ...]:
     """Suites with criteria in a folder, each in a folder of its own."""
-    return tuple(sorted({file.parent.name for file in path.glob("*/*.json")} - {WATCH_MODELS}))
+    return tuple(
+        sorted({file.parent.name for file in path.glob("*/*.json")} - {places.WATCH_MODELS})
+    )
 
 
 def _load_suite(path: Path, files: Sequence[Path]) -> tuple[CriteriaSet, ...]:

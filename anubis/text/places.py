@@ -8,6 +8,7 @@ from pathlib import Path
 from anubis.core.errors import UsageError
 
 _PACKAGE = Path(__file__).parents[1]
+WATCH_MODELS = "watching"  # under criteria, beside the folders of suites
 
 
 def shipped_folder(folder: str) -> Path:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from anubis.config.criteria_files import WATCH_MODELS
 from anubis.core.arrays import Floats32
 from anubis.core.errors import WatchError, did_you_mean
 from anubis.core.watch.model import Denoiser, Lstm, Thresholds, WatchModel, WatchOrigin
@@ -55,7 +54,8 @@ def place(name: str) -> Path:
     if not is_name(name):
         return Path(name)
     folders = [
-        folder / WATCH_MODELS for folder in (places.criteria(), places.shipped_folder("criteria"))
+        folder / places.WATCH_MODELS
+        for folder in (places.criteria(), places.shipped_folder("criteria"))
     ]
     for folder in folders:
         if (folder / f"{name}.json").is_file():
@@ -71,7 +71,7 @@ def is_name(text: str) -> bool:
 
 def own(name: str) -> Path:
     """Path for a model that is learned here."""
-    return places.criteria() / WATCH_MODELS / f"{name}.json"
+    return places.criteria() / places.WATCH_MODELS / f"{name}.json"
 
 
 def save(model: WatchModel, path: Path) -> None:
