@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from anubis.core.errors import UsageError, WatchError, named_by_request
 from anubis.core.keep.commands import Outcome
@@ -12,11 +14,18 @@ from anubis.core.watch.model import WatchModel
 from anubis.core.watch.odd_windows import OddWindows, unpack_windows
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
+from anubis.lab.simulation.jobs import HEALTHY, generate
 from anubis.models.watch import watch_model_files
-from anubis.models.watch.watch_learning import RecordedJobs, SimulatedJobs, TrainingJobs, learn
+from anubis.models.watch.watch_learning import FaultyJob, TrainingJobs, learn
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.readers.telemetry.config import ORDER, shipped_settings, telemetry_settings
 from anubis.readers.telemetry.recorded import read_recording
+
+MADE_JOBS = 24  # healthy ones, to learn normal answers
+FAULTY_JOBS = 120  # to learn which metrics show faults first
+MINUTES = 20.0  # of each job
+NAMED = 5  # files
+FIRST_FAULTY = 1000  # seed of the generator: healthy and faulty jobs are different ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,3 +120,72 @@ def _reported_metrics(
     if silent := [metric for metric in metrics if metric not in reported]:
         caller.remark(f"learned without {', '.join(silent)}: these recordings do not have it")
     return reported
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedJobs:
+    """Jobs from the generator's seeds for development: synthetic, and labelled so."""
+
+    jobs: int = MADE_JOBS
+    faulty_jobs: int = FAULTY_JOBS
+
+    @property
+    def source(self) -> str:
+        last = FIRST_FAULTY + self.faulty_jobs - 1
+        faults = f"; {FIRST_FAULTY:,} to {last:,} with faults" if self.faulty_jobs else ""
+        return f"synthetic: made jobs, seeds 0 to {self.jobs - 1}{faults}"
+
+    @property
+    def is_synthetic(self) -> bool:
+        return True
+
+    def healthy(self, metrics: Sequence[str]) -> Iterator[Telemetry]:
+        for seed in range(self.jobs):
+            yield generate(seed, metrics=metrics, fault=HEALTHY, minutes=MINUTES).telemetry
+
+    @property
+    def suspected(self) -> Sequence[tuple[OddWindows, bool]]:
+        return ()
+
+    def faulty(self, metrics: Sequence[str]) -> Iterator[FaultyJob]:
+        for seed in range(FIRST_FAULTY, FIRST_FAULTY + self.faulty_jobs):
+            job = generate(seed, metrics=metrics, minutes=MINUTES)
+            for fault in job.faults:
+                yield FaultyJob(telemetry=job.telemetry, since=fault.onset, until=fault.halt)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecordedJobs:
+    """Telemetry of jobs without faults, by the file of the recording, and what the site's tests
+    said of its suspicions."""
+
+    recordings: Mapping[str, Telemetry]
+    suspected: Sequence[tuple[OddWindows, bool]] = ()
+
+    @property
+    def source(self) -> str:
+        names = [Path(file).name for file in self.recordings]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        return f"recorded: {', '.join(names[:NAMED])}{more}"
+
+    @property
+    def is_synthetic(self) -> bool:
+        return False
+
+    @property
+    def jobs(self) -> int:
+        return len(self.recordings)
+
+    def reports(self, metric: str) -> bool:
+        return any(np.isfinite(job.series(metric)).any() for job in self.recordings.values())
+
+    def healthy(self, metrics: Sequence[str]) -> Iterator[Telemetry]:
+        for job in self.recordings.values():
+            names = [metric.name for metric in job.metrics]
+            rows = [names.index(metric) for metric in metrics]
+            yield replace(
+                job, metrics=tuple(job.metrics[row] for row in rows), values=job.values[rows]
+            )
+
+    def faulty(self, metrics: Sequence[str]) -> Iterator[FaultyJob]:
+        return iter(())

@@ -18,8 +18,8 @@ from anubis.core.watch.odd_windows import MOST_WINDOWS, OddWindows, pack_windows
 from anubis.core.watch.telemetry import Side
 from anubis.core.watch.thresholds import oddness
 from anubis.core.watch.watch_settings import WatchSettings
-from anubis.models.watch.watch_learning import FEWEST_CONFIRMED, RecordedJobs, _rank_metrics
-from anubis.operations.watch_model import _suspected
+from anubis.models.watch.watch_learning import FEWEST_CONFIRMED, _rank_metrics
+from anubis.operations.watch_model import RecordedJobs, _suspected
 from anubis.operations.watch_rounds import suspicions_of
 from anubis.report.history import event_fields
 from tests.watch.test_watch_learning import FACTS, job

@@ -13,14 +13,12 @@ from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import lstm_vae_training, watch_model_files
 from anubis.models.watch.watch_learning import (
-    FIRST_FAULTY,
     FaultyJob,
-    RecordedJobs,
-    SimulatedJobs,
     complete,
     learn,
     windows_of,
 )
+from anubis.operations.watch_model import FIRST_FAULTY, RecordedJobs, SimulatedJobs
 
 FACTS = {
     name: WatchedMetric(name=name, unit="%", low=0, high=100, fault=Side.LOW)
