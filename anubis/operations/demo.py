@@ -128,12 +128,12 @@ def _remove_earlier(home: Path) -> None:
 def _write_slow_job(path: Path) -> None:
     from anubis.lab.simulation.job_rhythm import LEVELS
     from anubis.lab.simulation.jobs import generate
-    from anubis.readers.telemetry.config import ORDER
+    from anubis.readers.telemetry.config import ORDER, shipped_settings
     from anubis.readers.telemetry.recorded import write_recording
 
     nodes = hostlist.expand(SLOW_JOB_NODES)
-    metrics = tuple(name for name in ORDER if name in LEVELS)
-    job = generate(8, fault="pcie-downgrade", minutes=15, nodes=len(nodes), metrics=metrics)
+    metrics = shipped_settings().watched_metrics([name for name in ORDER if name in LEVELS])
+    job = generate(8, metrics, fault="pcie-downgrade", minutes=15, nodes=len(nodes))
     write_recording(replace(job.telemetry, nodes=tuple(nodes)), path)
 
 

@@ -140,16 +140,18 @@ class SimulatedJobs:
         return True
 
     def healthy(self, metrics: Sequence[str]) -> Iterator[Telemetry]:
+        watched = shipped_settings().watched_metrics(metrics)
         for seed in range(self.jobs):
-            yield generate(seed, metrics=metrics, fault=HEALTHY, minutes=MINUTES).telemetry
+            yield generate(seed, watched, fault=HEALTHY, minutes=MINUTES).telemetry
 
     @property
     def suspected(self) -> Sequence[tuple[OddWindows, bool]]:
         return ()
 
     def faulty(self, metrics: Sequence[str]) -> Iterator[FaultyJob]:
+        watched = shipped_settings().watched_metrics(metrics)
         for seed in range(FIRST_FAULTY, FIRST_FAULTY + self.faulty_jobs):
-            job = generate(seed, metrics=metrics, minutes=MINUTES)
+            job = generate(seed, watched, minutes=MINUTES)
             for fault in job.faults:
                 yield FaultyJob(telemetry=job.telemetry, since=fault.onset, until=fault.halt)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
@@ -31,9 +32,12 @@ from anubis.lab.simulation.jobs import (
     attributes_of,
     generate,
 )
+from anubis.readers.telemetry.config import PAPER, shipped_settings
 
 DRAWS = 3000
-EVERY_METRIC = tuple(LEVELS)
+SETTINGS = shipped_settings()
+EVERY_METRIC = SETTINGS.watched_metrics(tuple(LEVELS))
+SEVEN = SETTINGS.watched_metrics(PAPER)
 
 
 def within(count: int, share: float, draws: int = DRAWS) -> bool:
@@ -42,8 +46,9 @@ def within(count: int, share: float, draws: int = DRAWS) -> bool:
     return bool(low <= count <= high)
 
 
-def small(kind: str, **changes: object):
-    return generate(7, nodes=8, minutes=5, fault=kind, **changes)
+def small(kind: str, metrics=PAPER, **changes: object):
+    watched = SETTINGS.watched_metrics(metrics)
+    return generate(7, watched, nodes=8, minutes=5, fault=kind, **changes)
 
 
 def spans(job) -> tuple[int, int, int]:
@@ -111,19 +116,22 @@ def test_one_in_five_faults_of_the_kinds_that_spread_shows_on_peers_too():
 
 def test_a_seed_makes_the_same_bytes_after_any_other_jobs():
     alone = small("ecc-error").telemetry.values.tobytes()
-    generate(8, nodes=5, minutes=1)
+    generate(8, SEVEN, nodes=5, minutes=1)
     assert small("ecc-error").telemetry.values.tobytes() == alone
 
 
 def test_seeds_and_lives_are_other_jobs():
     values = small(HEALTHY).telemetry.values
     assert not np.array_equal(values, small(HEALTHY, life=1).telemetry.values)
-    other = generate(9, nodes=8, minutes=5, fault=HEALTHY).telemetry.values
+    other = generate(9, SEVEN, nodes=8, minutes=5, fault=HEALTHY).telemetry.values
     assert not np.array_equal(values, other)
 
 
 def test_a_made_metric_is_the_same_alone_and_beside_others():
-    together, alone = small("ecc-error"), small("ecc-error", metrics=("gpu_power",))
+    together, alone = (
+        small("ecc-error"),
+        small("ecc-error", metrics=("gpu_power",)),
+    )
     assert np.array_equal(
         together.telemetry.series("gpu_power"), alone.telemetry.series("gpu_power"), equal_nan=True
     )
@@ -131,7 +139,7 @@ def test_a_made_metric_is_the_same_alone_and_beside_others():
 
 
 def test_made_values_stay_within_the_limits_of_their_metrics():
-    job = generate(3, nodes=8, minutes=4, metrics=EVERY_METRIC, fault="ecc-error")
+    job = generate(3, EVERY_METRIC, nodes=8, minutes=4, fault="ecc-error")
     for metric, values in zip(job.telemetry.metrics, job.telemetry.values, strict=True):
         assert np.nanmin(values) >= (metric.low or 0), metric.name
         assert metric.high is None or np.nanmax(values) <= metric.high, metric.name
@@ -165,7 +173,7 @@ def test_a_slow_pcie_link_floods_its_own_nic_and_slows_all_nodes():
 def test_an_unreachable_node_reports_none_of_the_drawn_families():
     job = next(
         job
-        for job in (generate(s, nodes=4, minutes=1, fault="unreachable") for s in range(20))
+        for job in (generate(s, SEVEN, nodes=4, minutes=1, fault="unreachable") for s in range(20))
         if "gpu" in job.faults[0].families
     )
     row, first, last = spans(job)
@@ -195,7 +203,8 @@ def test_a_dead_node_does_not_follow_the_job_as_it_halts():
 
 def test_no_node_of_a_sound_job_is_far_from_the_others_for_long():
     """Jitters last up to 200 s; without one, a node's mean of ten minutes is that of its peers."""
-    job = generate(12, nodes=32, minutes=20, fault=HEALTHY, metrics=("gpu_duty", "cpu_use"))
+    metrics = SETTINGS.watched_metrics(("gpu_duty", "cpu_use"))
+    job = generate(12, metrics, nodes=32, minutes=20, fault=HEALTHY)
     duty, cpu = np.nanmean(job.telemetry.values[:, :, 300:900], axis=2)
     assert np.ptp(duty) < 4
     assert np.ptp(cpu[1:]) < 14
@@ -228,7 +237,8 @@ def test_jitters_last_20_to_200_s_and_come_more_often_in_larger_jobs():
 
 def test_another_fleet_differs_more():
     def apart(fleet):
-        job = generate(6, nodes=64, minutes=8, fault=HEALTHY, fleet=fleet, metrics=("gpu_power",))
+        power = SETTINGS.watched_metrics(("gpu_power",))
+        job = generate(6, power, nodes=64, minutes=8, fault=HEALTHY, fleet=fleet)
         return np.nanstd(np.nanmean(job.telemetry.values[0], axis=1))
 
     assert apart(OTHER_FLEET) > 1.2 * apart(PUBLISHED_FLEET)
@@ -236,9 +246,9 @@ def test_another_fleet_differs_more():
 
 def test_a_misspelt_fault_or_metric_is_refused_by_name():
     with pytest.raises(UsageError, match='no kind of fault "ecc-eror"'):
-        generate(1, fault="ecc-eror")
+        generate(1, SEVEN, fault="ecc-eror")
     with pytest.raises(UsageError, match='no metric "gpu_dooty"'):
-        generate(1, metrics=("gpu_dooty",))
+        generate(1, [replace(SEVEN[0], name="gpu_dooty")])
 
 
 def test_the_generator_is_frozen():
@@ -247,7 +257,7 @@ def test_the_generator_is_frozen():
 
     Means of half a minute are rounded, so that another processor's last digit is no change.
     """
-    job = generate(4242, nodes=6, minutes=4, metrics=EVERY_METRIC, fault="gpu-card-drop")
+    job = generate(4242, EVERY_METRIC, nodes=6, minutes=4, fault="gpu-card-drop")
     (fault,) = job.faults
     until_it_halted = job.telemetry.values[:, :, -1200:].astype(np.float64)
     values = until_it_halted.reshape(len(EVERY_METRIC), 6, 40, 30)

@@ -7,6 +7,7 @@ import runpy
 import pytest
 
 from anubis.lab.simulation.jobs import HEALTHY, generate
+from anubis.readers.telemetry.config import shipped_settings
 from tests.conftest import ROOT
 
 
@@ -18,7 +19,9 @@ def script():
 def outcome(script, fault: str, way: str = "ours"):
     called = script["way_called"](way)
     answers = called.answers()
-    job = generate(5, metrics=answers.order[:4], fault=fault, nodes=8, minutes=10)
+    job = generate(
+        5, shipped_settings().watched_metrics(answers.order[:4]), fault=fault, nodes=8, minutes=10
+    )
     return script["outcome_of"](way, job, answers, called.settings)
 
 

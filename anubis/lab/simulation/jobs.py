@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
@@ -53,7 +52,6 @@ from anubis.lab.simulation.job_rhythm import (
     sample,
     shares,
 )
-from anubis.readers.telemetry.config import PAPER, shipped_settings
 
 FIRST_INSTANT = 1_790_000_000.0  # any instant: only differences count
 LOST_SAMPLES = 0.001  # assumed share of single samples that an agent loses
@@ -139,9 +137,9 @@ def _faults_of_a_job(rng: np.random.Generator) -> int:
 
 def generate(
     seed: int,
+    metrics: Sequence[WatchedMetric],
     *,
     life: int = 0,
-    metrics: Sequence[str] = PAPER,
     fleet: FleetProfile = PUBLISHED_FLEET,
     nodes: int | None = None,
     fault: str = DRAWN,
@@ -160,12 +158,11 @@ def generate(
     planted = _fault(rng, attributes, fleet, fault, begin + lead)
     end = lead if planted is None else planted.halt - begin + rng.uniform(5, 60)
     story = _Story.draw(rng, attributes, fleet, int(end), begin, planted)
-    facts = _watched_metrics(tuple(metrics))
-    values = np.empty((len(facts), attributes.nodes, story.seconds), dtype=np.float32)
-    for row, metric in enumerate(facts):
+    values = np.empty((len(metrics), attributes.nodes, story.seconds), dtype=np.float32)
+    for row, metric in enumerate(metrics):
         values[row] = _metric(story, metric, (seed, life))
     telemetry = Telemetry(
-        metrics=facts,
+        metrics=tuple(metrics),
         nodes=tuple(f"node{row:04d}" for row in range(attributes.nodes)),
         start=begin,
         step_s=1.0,
@@ -181,17 +178,12 @@ def generate(
     )
 
 
-def _check(metrics: Sequence[str], fault: str) -> None:
-    for name in metrics:
+def _check(metrics: Sequence[WatchedMetric], fault: str) -> None:
+    for name in (metric.name for metric in metrics):
         if name not in LEVELS:
             raise UsageError(f'no metric "{name}" can be made{did_you_mean(name, LEVELS)}')
     if fault not in (*KINDS, DRAWN, HEALTHY):
         raise UsageError(f'no kind of fault "{fault}"{did_you_mean(fault, KINDS)}')
-
-
-@cache
-def _watched_metrics(names: tuple[str, ...]) -> tuple[WatchedMetric, ...]:
-    return shipped_settings().watched_metrics(names)
 
 
 def _fault(
