@@ -4,8 +4,7 @@ how to undo a wrong import."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +14,6 @@ from anubis.cli.answer import check_page, write_page
 from anubis.cli.streams import say
 from anubis.cli.terminal import Terminal
 from anubis.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from anubis.store.integrity import Soundness
 
 app = typer.Typer(
     name="history",
@@ -204,20 +200,8 @@ def check(json: options.Json = False) -> None:
         )
         answer.write_json("history", line)
     else:
-        answer.write_lines(_soundness_lines(soundness))
+        answer.write_lines(history.soundness_lines(soundness))
     sys.exit(2 if damages else 0)
-
-
-def _soundness_lines(soundness: Soundness) -> Iterator[str]:
-    from anubis.text.wording import quantity
-
-    campaigns, rows = quantity(soundness.campaigns, "campaign"), f"{soundness.rows:,} rows"
-    if soundness.damages:
-        places = quantity(len(soundness.damages), "place")
-        yield f"the history is damaged in {places}: restore a backup of it"
-    else:
-        yield f"the history is as it was written: {campaigns}, {rows}"
-    yield from soundness.damages
 
 
 @app.command(help="Imported files of incidents, of nodes and of measurements, newest first.")

@@ -24,8 +24,6 @@ from anubis.operations.requests import (
 
 if TYPE_CHECKING:
     from anubis.operations.import_ import ImportedResults
-    from anubis.readers.incidents.incident_intake import Intake
-    from anubis.store.imports import Import
 
 app = typer.Typer(
     name="import",
@@ -121,8 +119,14 @@ def superbench_baseline(request: BaselineImport, out: options.Out = Path("criter
 @app.command(help="Import the incidents of a CSV or JSON file, gzipped or not, into the history.")
 @verb
 def incidents(request: IncidentImport, json: options.Json = False) -> None:
+    from anubis.report import imports
+
     imported = anubis.import_incidents(request, Terminal())
-    _show_intake(request.file, imported.intake, imported.kept, as_json=json)
+    intake, added = imported.intake, imported.kept
+    if json:
+        answer.write_lines([imports.incidents_line(intake, added)])
+    else:
+        answer.write_lines(imports.incident_sentences(request.file.name, intake, added))
     say(f"to take this back: anubis history forget --import {imported.kept.key}")
 
 
@@ -165,26 +169,3 @@ def nodes(request: NodeImport, json: options.Json = False) -> None:
             f" from attributes that nearly all nodes have"
         )
     say(f"to take this back: anubis history forget --import {added.key}")
-
-
-def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) -> None:
-    from anubis.report import imports
-    from anubis.text.wording import moment, quantity
-
-    if as_json:
-        answer.write_lines([imports.incidents_line(intake, added)])
-        return
-    since, until = imports.span(intake)
-    hit = len({incident.node for incident in intake.incidents})
-    kept = added.kept
-    print(
-        f"{file.name}: {quantity(len(intake.incidents), 'incident')} in"
-        f" {quantity(intake.records, 'record')}: "
-        f"{kept.new:,} new, {kept.completed:,} completed by their end, {kept.known:,} known before"
-    )
-    print(
-        f"on {hit:,} of {quantity(len(intake.watches), 'node')} of cluster {added.cluster},"
-        f" watched {moment(since)} to {moment(until)}"
-    )
-    if categories := imports.categories(intake).items():
-        print(", ".join(f"{category} {count:,}" for category, count in categories))

@@ -28,6 +28,7 @@ from anubis.report.json import json_line, may_be_absent
 from anubis.report.screen_tables import add_row, table
 from anubis.store.holds import Hold
 from anubis.store.imports import Import
+from anubis.store.integrity import Soundness
 from anubis.text.wording import moment, names, quantity
 
 if TYPE_CHECKING:
@@ -106,6 +107,17 @@ class HistoryLine:
     campaigns: int
     rows: int
     damages: int
+
+
+def soundness_lines(soundness: Soundness) -> Iterator[str]:
+    """Yield whether the history is still what was written, then each damage."""
+    campaigns, rows = quantity(soundness.campaigns, "campaign"), f"{soundness.rows:,} rows"
+    if soundness.damages:
+        places = quantity(len(soundness.damages), "place")
+        yield f"the history is damaged in {places}: restore a backup of it"
+    else:
+        yield f"the history is as it was written: {campaigns}, {rows}"
+    yield from soundness.damages
 
 
 @dataclass(frozen=True, kw_only=True)

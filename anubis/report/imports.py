@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from anubis.readers.incidents.incident_intake import Intake
@@ -11,6 +11,7 @@ from anubis.readers.incidents.node_attributes import NodeIntake
 from anubis.report.history import ImportNumber
 from anubis.report.json import json_line
 from anubis.store.imports import Import
+from anubis.text.wording import moment, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +68,14 @@ def incidents_line(
 ) -> str:
     """Return the line of imported incidents. `keeps_watches`: false for a single incident, which
     says nothing of how long nodes were watched. `ignored`: nodes that the cluster does not have."""
-    since, until = span(intake)
+    since, until = _span(intake)
     fields = IncidentsLine(
         incidents=len(intake.incidents),
         nodes=len({incident.node for incident in intake.incidents}),
         watched=len(intake.watches) if keeps_watches else 0,
         since=since,
         until=until,
-        categories=categories(intake),
+        categories=_categories(intake),
         ignored=list(ignored),
     )
     number = ImportNumber(import_=added.key)
@@ -109,12 +110,29 @@ def nodes_line(
     return json_line("nodes", number, intake_fields(intake, added), fields, added.kept)
 
 
-def categories(intake: Intake) -> dict[str, int]:
+def incident_sentences(file: str, intake: Intake, added: Import) -> Iterator[str]:
+    """Yield what became of a file of incidents, for a terminal."""
+    kept, (since, until) = added.kept, _span(intake)
+    hit = len({incident.node for incident in intake.incidents})
+    yield (
+        f"{file}: {quantity(len(intake.incidents), 'incident')} in"
+        f" {quantity(intake.records, 'record')}: "
+        f"{kept.new:,} new, {kept.completed:,} completed by their end, {kept.known:,} known before"
+    )
+    yield (
+        f"on {hit:,} of {quantity(len(intake.watches), 'node')} of cluster {added.cluster},"
+        f" watched {moment(since)} to {moment(until)}"
+    )
+    if categories := _categories(intake).items():
+        yield ", ".join(f"{category} {count:,}" for category, count in categories)
+
+
+def _categories(intake: Intake) -> dict[str, int]:
     """Count incidents by category, the most common first."""
     return dict(Counter(incident.category for incident in intake.incidents).most_common())
 
 
-def span(intake: Intake) -> tuple[float, float]:
+def _span(intake: Intake) -> tuple[float, float]:
     """Return the first and the last time reported."""
     watches = intake.watches
     return min(w.since for w in watches), max(w.until for w in watches if w.until)
