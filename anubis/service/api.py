@@ -8,12 +8,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from anubis.core.errors import UsageError
 from anubis.core.history.events import KEPT
 from anubis.core.keep.commands import LifeAction
 from anubis.core.records import Judgement
@@ -25,7 +23,6 @@ from anubis.operations.kernel_lines import LineReport, take_lines
 from anubis.operations.requests import GateRequest, Terms
 from anubis.operations.tell import Telling
 from anubis.operations.watch_rounds import last_look
-from anubis.reach.orchestrators.pod_gate import answer_review
 from anubis.report import decision as decisions
 from anubis.report import history as history_words
 from anubis.report import jsonl
@@ -59,10 +56,8 @@ from anubis.service.slow_pages import (
 )
 from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.looks import LookDetails
-from anubis.text.files import read_text
 
 JSON = "application/json"
-MOST_PEM = 1 << 16  # bytes: dozens of certificates
 LONGEST_NAME = 300  # characters; a host's name has 253 at most
 PathName = Annotated[str, Path(max_length=LONGEST_NAME)]
 ClusterQuery = Annotated[
@@ -177,7 +172,7 @@ def router(house: House) -> APIRouter:
         request_schema(GateBody),
         202,
     )
-    if house.settings.gated_pods:
+    if house.settings.pods:
         api.add_api_route(
             "/pod-gate",
             _name_handler(partial(review_pod, house), review_pod),
@@ -424,12 +419,9 @@ async def answer_gate(house: House, request: Request) -> Response:
 
 async def review_pod(house: House, request: Request) -> Response:
     """Answer Kubernetes whether a new pod gets a gate."""
-    settings = house.settings.gated_pods
-    assert settings is not None
-    review = read_document(await request.body(), kind_of(request))
-    file = settings.authority
-    authority = read_text(FilePath(file), UsageError, limit=MOST_PEM) if file else ""
-    answered = answer_review(review, settings, authority)
+    pods = house.settings.pods
+    assert pods is not None
+    answered = pods.answer(read_document(await request.body(), kind_of(request)))
     house.gauges.observe_pod(answered.outcome)
     return Response(json.dumps(answered.document), media_type=JSON)
 

@@ -10,12 +10,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Self
 
-from anubis.config import configs
 from anubis.core.errors import UsageError
-from anubis.operations.clusters import files_by_name
-from anubis.operations.keeping import file_of, stated_policy
 from anubis.operations.requests import ServeRequest
-from anubis.reach.orchestrators.pod_gate import PodGate
+from anubis.operations.serve import PodReviewer, read_served_files
 from anubis.service.connections import LOCAL, ConnectionLimits
 
 NAME_KEPT_S = 60.0  # of this machine in its domain
@@ -27,7 +24,7 @@ class ServiceSettings(ServeRequest):
     most_bytes: int = 1_000_000  # of a body
     body_s: float = 10.0  # for all of a request to arrive
     answer_s: float = 30.0
-    gated_pods: PodGate | None = None  # what pods of Kubernetes get; None: no pod is asked about
+    pods: PodReviewer | None = None  # None: no pod of Kubernetes is asked about
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.private_key is None):
@@ -43,20 +40,9 @@ class ServiceSettings(ServeRequest):
 
     @classmethod
     def from_request(cls, request: ServeRequest) -> Self:
-        """Settings of a request whose files can be read and whose clusters do not contradict their
-        policies: what is wrong with them is said now, and not to whoever asks first."""
-        configs.suite(request.suite)
-        configs.policy(request.policy)
-        configs.incident_mapping(request.alerts)
-        if request.keeping:
-            configs.keeping(request.keeping)
-        for file in request.clusters:
-            stated_policy(request.keeping, file_of(file), file)
-        return cls(
-            **vars(request),
-            files=files_by_name(request.clusters),
-            gated_pods=configs.pod_gate(request.pod_gate) if request.pod_gate else None,
-        )
+        """Settings of a request whose files can be read."""
+        files = read_served_files(request)
+        return cls(**vars(request), files=files.clusters, pods=files.pods)
 
     @property
     def turns_every_s(self) -> Mapping[str, float]:

@@ -14,6 +14,7 @@ from kubernetes import client
 
 from anubis.core.errors import OrchestratorError
 from anubis.operations.caller import Caller
+from anubis.operations.serve import PodReviewer
 from anubis.operations.tokens import make_token
 from anubis.reach.orchestrators.pod_gate import NAME, PodGate, answer_review, gang_of
 from anubis.service.gate import REMEMBERED_S, Gang, Gangs
@@ -237,7 +238,9 @@ def test_a_token_neither_adds_to_a_gang_of_another_nor_has_it_forgotten(fleet):
 
 def test_the_service_answers_kubernetes_only_if_configured_and_then_without_a_token(fleet):
     url = str(fleet.history)
-    closed, opened = (Visitor(house_of(url, **more)) for more in ({}, {"gated_pods": GATE}))
+    closed, opened = (
+        Visitor(house_of(url, **more)) for more in ({}, {"pods": PodReviewer(gate=GATE)})
+    )
     asked = {"method": "POST", "json": review(pod())}
     assert closed.ask("/v1/pod-gate", **asked).status_code == 404
     make_token("somebody", ("read",), Caller(history_url=url))
