@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
@@ -44,8 +43,9 @@ USUAL: Terms = Terms()
 
 @dataclass(frozen=True, kw_only=True)
 class Repertoire:
-    """A suite, the programs that it names, and the policy by which they are chosen."""
+    """What terms name: a suite, its programs, and the policy by which they are chosen."""
 
+    terms: Terms
     suite: Suite
     specs: Mapping[str, BenchmarkSpec]
     policy: SelectionPolicy
@@ -86,7 +86,7 @@ def read_repertoire(
     policy = configs.policy(terms.policy).selection
     missing = in_suite - programs.specs.keys()
     specs = {**programs.specs, **described(missing)} if missing else programs.specs
-    return Repertoire(suite=suite, specs=specs, policy=policy)
+    return Repertoire(terms=terms, suite=suite, specs=specs, policy=policy)
 
 
 def past_of(
@@ -124,51 +124,52 @@ def add(decision: Decision, history: History) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Weighing:
-    """An event of a cluster, and all that is read to weigh which tests it is worth."""
+    """All that is read of a cluster to weigh which tests an event is worth."""
 
-    event: FleetEvent
-    terms: Terms
     repertoire: Repertoire
     past: Past
     history: ClusterHistory
     at: float
 
-    def decide(self) -> Decision:
+    def decide(self, event: FleetEvent) -> Decision:
         """Decide, without writing the decision to the history."""
-        nodes, together = self.event.nodes, self.terms.together
-        menu = self._offers({*nodes, *self.partners}, together) if nodes else ()
-        return Selector(self.past, self.repertoire.policy).weigh(
-            self.event,
+        terms, partners = self.repertoire.terms, self.partners(event)
+        nodes = {*event.nodes, *partners}
+        menu = self._offers(nodes, terms.together) if event.nodes else ()
+        decision = Selector(self.past, self.repertoire.policy).weigh(
+            event,
             menu,
             at=self.at,
-            together=together,
-            partners=self.partners,
-            budget=self.terms.budget or Budget(),
+            together=terms.together,
+            partners=partners,
+            budget=terms.budget or Budget(),
         )
+        return replace(decision, cluster=self.history.cluster)
 
-    @cached_property
-    def partners(self) -> tuple[str, ...]:
+    def partners(self, event: FleetEvent) -> tuple[str, ...]:
         """Proven nodes as partners: those of the job or of the idle nodes themselves, for other
         events any that are idle; and those named."""
-        if isinstance(self.event, JobAllocated | Tick):
-            own = list(self.event.nodes)
+        if isinstance(event, JobAllocated | Tick):
+            own = list(event.nodes)
         else:
             not_free = busy_nodes(self.history, self.at) | self.history.keeping.left_alone()
             not_free |= open_windows(self.past.windows, self.at).keys()
             own = [node for node in self.past.standing.passed if node not in not_free]
-        return tuple(filter(self._is_proven, dict.fromkeys([*own, *self.terms.partners])))
+        return tuple(
+            filter(self._is_proven, dict.fromkeys([*own, *self.repertoire.terms.partners]))
+        )
 
-    @property
-    def partners_in_tests(self) -> list[str]:
+    def partners_in_tests(self, event: FleetEvent) -> list[str]:
         """Proven nodes that other tests hold, if without them there are too few partners for a
         benchmark of the suite; else none. A test that left it out would clear a node of defects
         that only it finds."""
         held = {hold.node for hold in self.history.holds.current(self.at)}
-        held &= self.past.standing.passed.keys() - set(self.event.nodes)
+        held &= self.past.standing.passed.keys() - set(event.nodes)
         proven = sorted(filter(self._is_proven, held))
-        if not len(self.partners) < planning.MET <= len(self.partners) + len(proven):
+        idle = len(self.partners(event))
+        if not idle < planning.MET <= idle + len(proven):
             return []
-        menu = self._offers({*self.event.nodes, *proven})
+        menu = self._offers({*event.nodes, *proven})
         return proven if any(not (offer.alone or offer.by_all) for offer in menu) else []
 
     def _is_proven(self, node: str) -> bool:

@@ -27,7 +27,7 @@ from anubis.operations.decide import (
     read_repertoire,
     refuse_nodes,
 )
-from anubis.operations.keeper_news import past_by_now, time_after
+from anubis.operations.keeper_news import time_after, weighing_by_now
 from anubis.operations.owners import owner_name, reported_work
 from anubis.operations.requests import GateRequest, Terms
 from anubis.operations.selector import Past
@@ -69,17 +69,9 @@ def gate(
     with caller.history() as history:
         part, cluster = find(history, terms.cluster, caller, job.nodes)
         time = time_in(part, caller)
-        facts = _read_facts(history, part, time, request, terms, repertoire, file)
-        weighed = Weighing(
-            event=job,
-            terms=terms,
-            repertoire=repertoire,
-            past=facts.past,
-            history=part,
-            at=time.now,
-        ).decide()
+        facts = _read_facts(history, part, time, request, repertoire, file)
         refused = tuple(_refusals(facts, repertoire.policy))
-        decision = replace(weighed, cluster=part.cluster, refused=refused)
+        decision = replace(facts.weighing.decide(job), refused=refused)
         if not refused:  # a no-go counts, whatever other nodes were named
             refuse_nodes(part, job, terms, may_test=request.may_test)
         holds_back = facts.holding_back(decision)
@@ -98,7 +90,7 @@ def gate(
             with caller.history() as history:
                 part = history.cluster(decision.cluster)
                 time = time_after(campaign.view.campaign, part, caller)
-                facts = _read_facts(history, part, time, request, terms, repertoire, file, campaign)
+                facts = _read_facts(history, part, time, request, repertoire, file, campaign)
             doubt = doubt or ("busy" if facts.busy else "")
         judged = _judge_nodes(facts, campaign, is_doubtful=bool(doubt))
         result = GateResult(
@@ -127,7 +119,7 @@ class _Facts:
     """What is known of the nodes, before any test or after the tests."""
 
     nodes: Sequence[str]  # also those that are down, which the decision leaves out
-    past: Past
+    weighing: Weighing
     unfit: Mapping[str, str]  # nodes, and why no test can make them good for this job
     maintained: Collection[str]  # those of them against which nothing else is held
     links: BadLinks
@@ -137,7 +129,7 @@ class _Facts:
 
     @property
     def standing(self) -> Standing:
-        return self.past.standing
+        return self.weighing.past.standing
 
     def holding_back(self, decision: Decision) -> Doubt:
         """Reason against a pass that no test of this decision can settle; empty: none."""
@@ -151,23 +143,23 @@ def _read_facts(
     part: ClusterHistory,
     time: Time,
     request: GateRequest,
-    terms: Terms,
     repertoire: Repertoire,
     file: str,
     campaign: CampaignResult | None = None,
 ) -> _Facts:
     """Facts by now. `campaign`: what has tested the nodes just now."""
-    nodes = tuple(request.nodes)
+    nodes, terms = tuple(request.nodes), repertoire.terms
     verdicts = campaign.view.assessment.nodes if campaign else ()
     involved, tested = {*nodes, *terms.partners}, {verdict.node for verdict in verdicts}
-    past = past_by_now(part, time, repertoire, terms.benchmarks, involved, tested)
+    weighing = weighing_by_now(part, time, repertoire, involved, tested)
+    past = weighing.past
     maintained = _maintained(nodes, past, time.now, request.duration_s)
     bad = {verdict.node for verdict in verdicts if verdict.judgement is Judgement.DEFECTIVE}
     unfit = {node: past.standing.unfit[node] for node in nodes if node in past.standing.unfit}
     unfit = {node: why for node, why in unfit.items() if node not in bad}  # by its own verdict
     return _Facts(
         nodes=nodes,
-        past=past,
+        weighing=weighing,
         unfit=unfit | maintained,
         maintained=maintained.keys(),
         links=past.links_among(nodes),

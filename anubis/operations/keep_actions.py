@@ -166,23 +166,17 @@ class ActionRunner:
             return True
         terms = replace(self._turns.terms(test.proof), repaired=test.follows_repair)
         repertoire = read_repertoire(terms)
-        weighing = Weighing(
-            event=_event(test),
-            terms=terms,
-            repertoire=repertoire,
-            past=past_of(self._part, at, repertoire).doubting(time.doubt),
-            history=self._part,
-            at=at,
-        )
+        event, past = _event(test), past_of(self._part, at, repertoire).doubting(time.doubt)
+        weighing = Weighing(repertoire=repertoire, past=past, history=self._part, at=at)
         is_proof = test.proof in (Proof.FULL, Proof.OF_CATEGORY)
-        if is_proof and (held := weighing.partners_in_tests):
+        if is_proof and (held := weighing.partners_in_tests(event)):
             why = f"its partners {short_node_list(held)} are being tested; wait until that ends"
             self._refuse(action, test, why, are_nodes_busy=True)
             return True
-        decision = self._part.decisions.add(weighing.decide())
+        decision = self._part.decisions.add(weighing.decide(event))
         self._caller.decided(decision)
         if not decision.tests:
-            self._answer_untested(action, test, weighing.past, at)
+            self._answer_untested(action, test, past, at)
             return True
         tests = carried_out_tests(decision, terms, self._caller, name, leaves_out_busy=True)
         self._carry_out(action, test, name, tests)

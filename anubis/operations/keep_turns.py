@@ -58,12 +58,11 @@ class KeeperTurns:
         time = clock()
         at = time.now
         self.part.holds.settle(at)
-        terms = self.terms(Proof.FULL)
-        repertoire = read_repertoire(terms)
+        repertoire = read_repertoire(self.terms(Proof.FULL))
         conclusions = self.part.keeping.news().conclusions
         present = present_of(self.part, at, repertoire)
         history = cache(partial(past_of, self.part, at, repertoire, standing=present.standing))
-        prove = partial(proven_nodes, self.part, at, terms, repertoire, history)
+        prove = partial(proven_nodes, self.part, at, repertoire, history)
         verdicts = verdicts_of(self.part, conclusions, present.standing, prove)
         with self.part.keeping.turn(self._own_name, clock) as turn:
             # it may have waited for other turns, which received later reports

@@ -80,18 +80,19 @@ def objections_in(
     return objections([*same, *after], policy.suite)
 
 
-def past_by_now(
+def weighing_by_now(
     part: ClusterHistory,
     time: Time,
     repertoire: Repertoire,
-    benchmarks: Sequence[Path] = (),
     nodes: AbstractSet[str] | None = None,
     tested: Collection[str] = (),
-) -> Past:
-    """The past of these nodes, or of all, with the objections of the keeper by now, and with the
-    doubt of the clock, but for nodes that were `tested` just now."""
+) -> Weighing:
+    """Weighing by the past of these nodes, or of all, with the objections of the keeper by now, and
+    with the doubt of the clock, but for nodes that were `tested` just now."""
     past = past_of(part, time.now, repertoire, nodes).doubting(time.doubt, tested)
-    return past.add_objections(objections_in(part, time, nodes, benchmarks))
+    against = objections_in(part, time, nodes, repertoire.terms.benchmarks)
+    past = past.add_objections(against)
+    return Weighing(repertoire=repertoire, past=past, history=part, at=time.now)
 
 
 def time_after(campaign: Campaign, part: ClusterHistory, caller: Caller) -> Time:
@@ -143,7 +144,7 @@ def _heard_verdicts(
     except ConfigError:
         return []
     past = partial(past_of, part, at, repertoire, standing=present.standing)
-    prove = partial(proven_nodes, part, at, terms, repertoire, past)
+    prove = partial(proven_nodes, part, at, repertoire, past)
     verdicts = verdicts_of(part, conclusions, present.standing, prove, nodes=lives.keys())
     return [*verdicts, time_passed(part, present, lives, time)]
 
@@ -250,7 +251,6 @@ def verdicts_of(
 def proven_nodes(
     part: ClusterHistory,
     at: float,
-    terms: Terms,
     repertoire: Repertoire,
     past: Callable[[], Past],
     nodes: tuple[str, ...],
@@ -258,16 +258,9 @@ def proven_nodes(
     """Those of the nodes that passed everything that would be chosen for new ones, and when the
     first of these tests began. `past`: reads the whole past."""
     before = past()
-    weighing = Weighing(
-        event=NodeAdded(nodes=nodes),
-        terms=terms,
-        repertoire=repertoire,
-        past=before,
-        history=part,
-        at=at,
-    )
+    weighing = Weighing(repertoire=repertoire, past=before, history=part, at=at)
     chosen = defaultdict[str, set[str]](set)
-    for test in weighing.decide().tests:
+    for test in weighing.decide(NodeAdded(nodes=nodes)).tests:
         for node in test.nodes:
             chosen[node].add(test.benchmark)
     counted = before.standing.counted

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from anubis.core.history.events import EventRecord, FleetEvent, KeptEvent
 from anubis.core.select.decision import Decision
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import find, time_in
-from anubis.operations.decide import USUAL, Weighing, keep, read_repertoire, refuse_nodes
-from anubis.operations.keeper_news import past_by_now
+from anubis.operations.decide import USUAL, keep, read_repertoire, refuse_nodes
+from anubis.operations.keeper_news import weighing_by_now
 from anubis.operations.names import new_name
 from anubis.operations.requests import Terms
 from anubis.operations.tell import note
@@ -28,10 +26,6 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NO_CALLER) 
         with history.together():
             if isinstance(event, KeptEvent) and event.presumes:
                 note([EventRecord(id=new_name(event.kind, at), at=at, event=event)], part)
-            past = past_by_now(part, time, repertoire, terms.benchmarks)
-            weighing = Weighing(
-                event=event, terms=terms, repertoire=repertoire, past=past, history=part, at=at
-            )
-            decision = replace(weighing.decide(), cluster=part.cluster)
+            decision = weighing_by_now(part, time, repertoire).decide(event)
             keep(decision, cluster, history, caller)
         return decision

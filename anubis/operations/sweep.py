@@ -21,7 +21,6 @@ from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
     USUAL,
-    Weighing,
     add,
     busy_nodes,
     keep,
@@ -29,7 +28,7 @@ from anubis.operations.decide import (
     refuse_nodes,
 )
 from anubis.operations.decided_tests import carried_out_tests
-from anubis.operations.keeper_news import past_by_now, time_after
+from anubis.operations.keeper_news import time_after, weighing_by_now
 from anubis.operations.names import new_name
 from anubis.operations.owners import drop_busy, others_work
 from anubis.operations.periodic_task_run import PeriodicTaskRun
@@ -58,14 +57,12 @@ def sweep(
         time = time_in(part, caller)
         if time.doubt:
             caller.remark(time.doubt)
-        past = past_by_now(part, time, repertoire, terms.benchmarks)
+        weighing = weighing_by_now(part, time, repertoire)
+        past = weighing.past
         jobs = part.jobs.open_jobs()
         work = others_work(cluster_file(part, terms.cluster), past.windows, time.now, jobs)
         idle = Tick(nodes=tuple(drop_busy(_idle_nodes(nodes, past, part, time.now), work, caller)))
-        weighing = Weighing(
-            event=idle, terms=terms, repertoire=repertoire, past=past, history=part, at=time.now
-        )
-        decision = replace(weighing.decide(), cluster=part.cluster)
+        decision = weighing.decide(idle)
         if not decision.tests:
             keep(decision, cluster, history, caller)
     caller.decided(decision)
@@ -76,7 +73,7 @@ def sweep(
             with caller.history() as history:
                 part = history.cluster(decision.cluster)
                 time = time_after(campaign.view.campaign, part, caller)
-                past = past_by_now(part, time, repertoire, terms.benchmarks, {*idle.nodes})
+                past = weighing_by_now(part, time, repertoire, {*idle.nodes}).past
             owes = past.standing.owes
         result = SweepResult(
             decision=decision, campaign=campaign, owing=tell_debts(idle.nodes, owes)
