@@ -22,6 +22,7 @@ BENCHMARK = contract.Benchmark(
     reveals="a slow or lossy link, a NIC on the wrong rail, a straggling node, wrong sums",
     scope="group",
     duration_s=20.0,
+    packages=("torch",),
     min_devices=2,
     launcher="torchrun",
     metrics=METRICS,

@@ -134,6 +134,7 @@ class Benchmark:
     level: Literal["micro", "end-to-end"] = "micro"
     scope: Literal["node", "pair", "group"] = "node"
     parameters: tuple[Parameter, ...] = ()
+    packages: tuple[str, ...] = ()  # of Python: without one of them it measures nothing
     tools: tuple[str, ...] = ()
     gpu: bool = False
     hca: bool = False  # an RDMA adapter: InfiniBand, or RoCE
@@ -149,7 +150,7 @@ class Benchmark:
 
     def describe(self) -> dict[str, Any]:
         document = {"schema": "anubis.describe/1", **asdict(self)}
-        needs = ("tools", "gpu", "hca", "min_nodes", "min_devices")
+        needs = ("packages", "tools", "gpu", "hca", "min_nodes", "min_devices")
         document["needs"] = {key: document.pop(key) for key in needs}
         document["parameters"] = [
             {

@@ -70,6 +70,7 @@ BENCHMARK = contract.Benchmark(
     stresses="matrix units through cuDNN, caches, memory",
     reveals="throttled clocks, slow memory under mixed load, a broken library, wrong results",
     duration_s=20.0,
+    packages=("torch",),
     metrics=(
         contract.higher(
             "tflops",

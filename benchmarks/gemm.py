@@ -43,6 +43,7 @@ BENCHMARK = contract.Benchmark(
     stresses="matrix units, registers, caches, power delivery and cooling",
     reveals="throttled clocks, a power cap, broken or miscalculating cores",
     duration_s=10.0,
+    packages=("torch",),
     metrics=(
         contract.higher(
             "tflops",

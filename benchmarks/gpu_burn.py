@@ -49,6 +49,7 @@ BENCHMARK = contract.Benchmark(
     reveals="silent data corruption, bad memory, thermal throttling, a power cap, a GPU that falls "
     "off the bus",
     duration_s=100.0,
+    packages=("torch",),
     metrics=(
         contract.higher(
             "tflops",

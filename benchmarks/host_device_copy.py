@@ -39,6 +39,7 @@ BENCHMARK = contract.Benchmark(
     stresses="PCIe or C2C links, the GPU's copy engines, host memory, links between sockets",
     reveals="a link trained at fewer lanes or a lower speed, wrong NUMA placement, wrong bits",
     duration_s=60.0,
+    packages=("torch",),
     metrics=(
         contract.higher(
             "h2d_gbps",

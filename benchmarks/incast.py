@@ -26,6 +26,7 @@ BENCHMARK = contract.Benchmark(
     reveals="a port that drops or pauses under load, a NIC that cannot take its rate, wrong bytes",
     scope="group",
     duration_s=20.0,
+    packages=("torch",),
     min_devices=2,
     launcher="torchrun",
     metrics=(

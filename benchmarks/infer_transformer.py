@@ -29,6 +29,7 @@ BENCHMARK = contract.Benchmark(
     reveals="slow memory under a real load, a slow host, throttling, wrong arithmetic",
     level="end-to-end",
     duration_s=20.0,
+    packages=("torch",),
     metrics=(
         contract.higher(
             "prefill_tokens_per_s",

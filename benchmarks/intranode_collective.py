@@ -29,6 +29,7 @@ BENCHMARK = contract.Benchmark(
     stresses="NVLink and NVSwitch, or PCIe and the HCAs; on a CPU loopback and memory",
     reveals="a degraded NVLink, a switch plane that is down, a slow HCA or PCIe slot, wrong sums",
     duration_s=20.0,
+    packages=("torch",),
     min_devices=2,
     launcher="torchrun",
     metrics=METRICS,

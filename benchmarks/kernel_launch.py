@@ -28,6 +28,7 @@ BENCHMARK = contract.Benchmark(
     stresses="one core of the host, the driver, the path from host to GPU",
     reveals="a slow or throttled host core, one far from the GPU, a driver that gets in the way",
     duration_s=5.0,
+    packages=("torch",),
     metrics=(
         contract.lower(
             "event_us",

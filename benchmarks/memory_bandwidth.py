@@ -42,6 +42,7 @@ BENCHMARK = contract.Benchmark(
     stresses="memory controllers and channels of CPUs and GPUs (HBM)",
     reveals="a missing or slow memory channel, remapped rows, low memory clocks, wrong bits",
     duration_s=30.0,
+    packages=("torch",),
     metrics=(
         contract.higher(
             "bandwidth_gbps",

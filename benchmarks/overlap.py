@@ -27,6 +27,7 @@ BENCHMARK = contract.Benchmark(
     stresses="matrix units, memory, links and the cores that drive communication, all at once",
     reveals="contention that neither load shows alone: NCCL on too many cores, a power limit",
     duration_s=10.0,
+    packages=("torch",),
     min_devices=2,
     launcher="torchrun",
     metrics=(

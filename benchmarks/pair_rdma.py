@@ -53,6 +53,7 @@ BENCHMARK = contract.Benchmark(
     reveals="a slow or lossy rail or direction, a missing HCA, sizes that a switch drops",
     scope="pair",
     duration_s=130.0,
+    packages=("torch",),
     min_nodes=2,
     launcher="torchrun",
     hca=True,

@@ -30,6 +30,7 @@ BENCHMARK = contract.Benchmark(
     reveals="a slow rail, link or direction, a NIC that NCCL does not use, wrong bytes",
     scope="pair",
     duration_s=20.0,
+    packages=("torch",),
     min_nodes=2,
     launcher="torchrun",
     metrics=(*METRICS, contract.AGREEMENT),

@@ -39,6 +39,7 @@ BENCHMARK = contract.Benchmark(
     reveals="a slow or lossy link or direction, sizes that a switch drops, a misconfigured NIC",
     scope="pair",
     duration_s=30.0,
+    packages=("torch",),
     min_nodes=2,
     launcher="torchrun",
     tools=("ucx_perftest",),

@@ -28,6 +28,7 @@ BENCHMARK = contract.Benchmark(
     reveals="a link that is down or retries, a switch port at reduced width, peer access that is "
     "off, wrong bits",
     duration_s=45.0,
+    packages=("torch",),
     gpu=True,
     min_devices=2,
     metrics=(

@@ -49,6 +49,7 @@ BENCHMARK = contract.Benchmark(
     stresses="matrix units, arithmetic, special functions, sorting, atomics and copies of each GPU",
     reveals="processors, and places of memory, that give wrong numbers without an error",
     duration_s=60.0,
+    packages=("torch",),
     metrics=(
         contract.AGREEMENT,
         contract.Metric(

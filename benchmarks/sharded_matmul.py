@@ -24,6 +24,7 @@ BENCHMARK = contract.Benchmark(
     stresses="matrix units and the links between the devices, in turn",
     reveals="a slow GPU or link that holds up the others, wrong products or sums",
     duration_s=5.0,
+    packages=("torch",),
     min_devices=2,
     launcher="torchrun",
     metrics=(

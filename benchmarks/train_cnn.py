@@ -21,6 +21,7 @@ BENCHMARK = contract.Benchmark(
     reveals="slow convolution kernels, a slow GPU or link among good ones, wrong arithmetic",
     level="end-to-end",
     duration_s=20.0,
+    packages=("torch",),
     launcher="torchrun",
     metrics=course.METRICS,
     parameters=course.parameters("resnet50", CNNS, smoke="resnet50"),

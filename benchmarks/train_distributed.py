@@ -24,6 +24,7 @@ BENCHMARK = contract.Benchmark(
     level="end-to-end",
     scope="group",
     duration_s=40.0,
+    packages=("torch",),
     launcher="torchrun",
     min_nodes=2,
     metrics=course.METRICS,

@@ -20,6 +20,7 @@ BENCHMARK = contract.Benchmark(
     reveals="latency, clocks that do not rise, a slow GPU among good ones, wrong arithmetic",
     level="end-to-end",
     duration_s=20.0,
+    packages=("torch",),
     launcher="torchrun",
     metrics=course.METRICS,
     parameters=course.parameters("lstm", LSTMS, smoke="lstm"),

@@ -22,6 +22,7 @@ BENCHMARK = contract.Benchmark(
     "a slow GPU or link among good ones, wrong arithmetic",
     level="end-to-end",
     duration_s=20.0,
+    packages=("torch",),
     launcher="torchrun",
     metrics=course.METRICS,
     parameters=course.parameters("gpt2_small", TRANSFORMERS, smoke="gpt2_small,moe"),

@@ -111,6 +111,7 @@ class ParameterSpec:
 class Needs:
     """What a node must have; a program that lacks something only at run time exits with 3."""
 
+    packages: tuple[str, ...] = ()  # of Python
     tools: tuple[str, ...] = ()
     gpu: bool = False
     hca: bool = False  # an RDMA adapter

@@ -96,10 +96,6 @@ def advise(driver: str, model: str) -> str:
 
 
 PACKAGES = {"torch": "most benchmarks", "ray": "more than one node", "pycox": "the risk model"}
-WITHOUT_TORCH = {  # shipped programs that measure all the same
-    *("cpu_memory_latency", "dcgm_diag", "disk_io", "ib_loopback", "nccl_tests", "node_config"),
-    *("node_health", "nvbandwidth"),
-}
 TOOLS = {  # packages are Debian's and Ubuntu's
     "fio": "apt install fio",
     "ib_write_bw": "apt install perftest",
@@ -133,19 +129,12 @@ def _checks(programs: Catalog) -> Iterator[Check]:
     gpus, count = _gpus()
     yield gpus
     yield Check("python", "good", f"{sys.version.split()[0]}, {sys.executable}")
-    packages = [_package(package, purpose) for package, purpose in PACKAGES.items()]
-    yield from packages
-    shipped = {program.stem for program in catalog.folders(())[0].glob("*.py")}
-    lacks_torch = any(check.what == "torch" and check.state == "bad" for check in packages)
-    needs_torch = shipped - WITHOUT_TORCH if lacks_torch else set[str]()
+    yield from (_package(package, purpose) for package, purpose in PACKAGES.items())
     if count:
         yield _cuda(gpus.found.partition(" x ")[2])
     yield from _history()
     for spec in programs.specs.values():
-        if spec.name in needs_torch:
-            yield Check(f"benchmark {spec.name}", "missing", "needs torch")
-        else:
-            yield _benchmark(spec, gpus=count)
+        yield _benchmark(spec, gpus=count)
 
 
 def _gpus() -> tuple[Check, int]:
@@ -187,10 +176,17 @@ def _cuda(model: str) -> Check:
 
 
 def _package(package: str, purpose: str) -> Check:
+    if version := _version(package):
+        return Check(package, "good", version)
+    return Check(package, "bad", f"not installed, needed for {purpose}", _way_to(package))
+
+
+def _version(package: str) -> str:
+    """Version of an installed package; empty if it is not there."""
     try:
-        return Check(package, "good", importlib.metadata.version(package))
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return Check(package, "bad", f"not installed, needed for {purpose}", _way_to(package))
+        return ""
 
 
 def _way_to(package: str) -> str:
@@ -228,6 +224,9 @@ def _notifier(name: str) -> Check:
 
 def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Check:
     subject = f"benchmark {spec.name}"
+    absent = [name for name in spec.needs.packages if not _version(name)]
+    if absent:
+        return Check(subject, "missing", f"needs {', '.join(absent)}")
     absent = [tool for tool in spec.needs.tools if not shutil.which(tool)]
     if absent:
         ways = ", ".join(dict.fromkeys(TOOLS.get(tool, f"install {tool}") for tool in absent))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -78,6 +81,25 @@ def test_the_description_of_each_program_is_readable_for_the_catalog(
     assert all(spec.metric(metric.name) is metric for metric in spec.metrics)
     for parameter in spec.parameters:
         assert type(parameter.default).__name__ == parameter.type
+
+
+def test_a_program_measures_without_torch_unless_it_declares_that_it_needs_it(
+    program, describe, tmp_path
+):
+    (tmp_path / "torch.py").write_text('raise ImportError("torch is hidden")')
+    argv, environment = [sys.executable, str(program), "--smoke"], {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        argv, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    described = describe(program).document
+    needs = described["needs"]
+    assert done.returncode != 1 or "torch is hidden" in done.stderr
+    if done.returncode == 3:  # it measures nothing here in any case
+        assert lacking(needs)
+        by_torch = described["launcher"] == "torchrun"
+        assert needs["packages"] == (["torch"] if by_torch else [])
+    else:
+        assert (done.returncode, needs["packages"]) in [(0, []), (1, ["torch"])]
 
 
 def test_smoke_run_writes_one_valid_document_and_nothing_else(program, smoke, describe):

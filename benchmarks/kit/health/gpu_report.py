@@ -76,8 +76,9 @@ def report_condition(findings: Findings, driver: Driver, device: str, reading: R
 
 
 def report_missing(findings: Findings, driver: Driver, readings: Mapping[str, Reading]) -> None:
-    """Report what a GPU has fewer of than its siblings of the same model, if its driver does not
-    say how many it should have. What all of them lack is how the node is built."""
+    """Report how many fewer links a GPU has than the best of its siblings of the same model, if its
+    driver does not say how many it should have. It is a count, which a limit judges as it judges
+    the driver's own."""
     for missing, name in driver.BY_SIBLINGS.items():
         largest: dict[object, int] = {}
         for values in (reading.values for reading in readings.values()):
