@@ -77,13 +77,26 @@ def test_a_metric_that_is_equal_on_all_nodes_but_one_is_judged_as_it_is():
     assert list(np.flatnonzero(called)) == [31]
 
 
-@pytest.mark.parametrize(("nodes", "events"), [(8, 0.3), (40, 0.3), (40, 2.0)])
-def test_counts_of_events_make_no_healthy_node_defective(nodes, events):
-    """As numbers of parts, 20 and 11 % of them were called: those with a median of 2."""
+@pytest.mark.parametrize(
+    ("nodes", "events", "samples"), [(8, 0.3, 5), (40, 0.3, 5), (40, 2.0, 5), (40, 2.0, 20)]
+)
+def test_counts_of_events_make_no_healthy_node_defective(nodes, events, samples):
+    """As numbers of parts, 20 and 11 % of them were called: those with a median of 2. By the middle
+    of their 20 samples 1.5 % were: it is often the same whole number."""
     counted = replace(RATE, unit="1", direction="lower")
     rng = np.random.default_rng(50)
-    fleets = [1.0 + rng.poisson(events, (nodes, 5)) for _ in range(320 // nodes)]
+    fleets = [1.0 + rng.poisson(events, (nodes, samples)) for _ in range(640 // nodes)]
     assert np.mean([learn(counts, counted)[1].mean() for counts in fleets]) <= 0.005
+
+
+def test_a_node_with_three_times_as_many_events_is_found_though_counts_scatter():
+    rng = np.random.default_rng(51)
+    fleets = [1.0 + rng.poisson(10, (40, 5)) for _ in range(8)]
+    for counts in fleets:
+        counts[7] = 1 + rng.poisson(35, 5)
+        criterion, short = learn(counts, replace(RATE, unit="1", direction="lower"))
+        assert np.flatnonzero(short).tolist() == [7]
+        assert not criterion.refusal
 
 
 def test_a_part_that_two_of_twelve_nodes_lack_is_missing_there():

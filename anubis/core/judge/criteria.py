@@ -62,7 +62,8 @@ OF_SIBLINGS = 0.3  # share of the rest, for the comparison of a unit with its si
 # its siblings costs less if it is hardly slower than the fleet
 OF_LOSS = 0.5
 MEAN = 1.0  # the tail resolution with which a loss counts by its mean
-USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit
+USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit,
+USEFUL_RISE = 0.9  # or none by a count of events: ten times as many
 # More times as good as normal is not believed. Hosts that shared two cores when they taught the
 # criteria may have them alone later.
 BELIEVED = 20.0
@@ -113,6 +114,8 @@ def learn(
     of_things = metric.is_count and metric.direction == "higher" and rounding.are_fixed(samples)
     may_be_rounded = policy.calibrated and not (two_sided or of_things)
     rounded = rounding.find_rounding(samples) if may_be_rounded else rounding.NONE
+    if metric.is_count and rounded is not rounding.NONE:
+        rounded = rounding.allow_chance(rounded, samples)
     strictness = Strictness(
         alpha=policy.alpha,
         rate=policy.false_alarm_rate / together,
@@ -132,7 +135,16 @@ def learn(
     fleet = level.sort_each()
     begin = None if start is None else goodness(start.reference, start.direction)
     taught = _Class(
-        fleet, voters, begin, policy, strictness, slow is not None, owners, few, fit_priors(earlier)
+        fleet=fleet,
+        voters=voters,
+        begin=begin,
+        policy=policy,
+        strictness=strictness,
+        counts_slow=slow is not None,
+        owners=owners,
+        few=few,
+        of_events=metric.is_count and metric.direction == "lower",
+        priors=fit_priors(earlier),
     )
     learned = _choose(taught)
     criterion = Criterion(
@@ -191,7 +203,7 @@ def _refusal(criterion: Criterion, taught: _Class) -> str:
         return ""
     if taught.few:  # what is beyond alpha is unknown, so it only takes a majority that is alike
         return taught.settle(policy.alpha, criterion.tail).refusal
-    if criterion.shows <= USEFUL_LOSS:
+    if criterion.shows <= (USEFUL_RISE if taught.of_events else USEFUL_LOSS):
         return ""
     return (
         f"healthy units differ so widely that only a loss of {criterion.shows:.0%} is sure to show"
@@ -267,6 +279,7 @@ class _Class:
     counts_slow: bool  # steps, apart from the level of a run
     owners: Ints | None  # the node of each unit, if nodes have several
     few: bool  # too few nodes to show how much the next may differ
+    of_events: bool  # counts, the fewer the better
     priors: Priors  # the scatter in earlier campaigns
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,6 +65,17 @@ def find_rounding(samples: Sequence[Samples] | Samples) -> Rounding:
         of_typical=max(LEAST_SPREAD, largest / max(1.0, MIDDLE_HALF * scatter)),
         of_steps=step / middle / 2,
     )
+
+
+def allow_chance(rounding: Rounding, samples: Sequence[Samples] | Samples) -> Rounding:
+    """The scatter of counts of events, which come by chance: the typical one of a run scatters at
+    least as much as the mean, though the middle of few whole numbers often is the same."""
+    means = np.array([np.mean(sample) for sample in samples])
+    errors = [np.var(sample, ddof=1) / len(sample) for sample in samples if len(sample) > 1]
+    if not errors:
+        return rounding
+    of_run = math.sqrt(float(np.mean(errors))) / float(np.median(means))
+    return replace(rounding, of_typical=max(rounding.of_typical, of_run))
 
 
 def are_fixed(samples: Sequence[Samples] | Samples) -> bool:
