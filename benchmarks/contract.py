@@ -38,6 +38,7 @@ from typing import Any, Literal, NoReturn
 Value = int | float | str | bool
 LAUNCHER = "ANUBIS_LAUNCHER"
 TELLING = ("NCCL_", "UCX_", "TORCH_NCCL_")  # variables that explain a number
+GPU_MODELS = "gpu_models"  # in an environment: the model of each GPU, by device
 ONE_GPU = "ANUBIS_GPU"  # the name of the GPU for a process that measures one of several
 
 
@@ -315,9 +316,10 @@ def environment() -> dict[str, Any]:
                 facts["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
             if version := torch.backends.cudnn.version():
                 facts["cudnn"] = cudnn_version(version)
-            facts["gpus"] = [
-                torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())
-            ]
+            facts[GPU_MODELS] = {
+                f"cuda:{gpu}": torch.cuda.get_device_name(gpu)
+                for gpu in range(torch.cuda.device_count())
+            }
     return facts
 
 

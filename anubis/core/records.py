@@ -36,6 +36,7 @@ PARTS: Arrangement = "parts"
 IN_GROUPS: tuple[Arrangement, ...] = ("all", "batches")
 BY_PAIRS: tuple[Arrangement, ...] = ("pairs", "quick", "covering")
 MNNVL = "NCCL_MNNVL_ENABLE"  # "1": between nodes of one NVLink domain NCCL goes by NVLink alone
+MOST_OF_MODEL = 80  # characters of a GPU's model
 MOST_RUNS = 100_000  # the largest number of runs of a suite's entry
 UNNAMED = "unnamed"  # the cluster of records from before clusters had names
 
@@ -249,6 +250,7 @@ CUT_SHORT = "cut_short"
 # in an environment: devices without samples, and why (they failed, or did not answer)
 FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"
 LEFT_NOTHING = (FAILED_DEVICES, SILENT_DEVICES)
+MODELS = "gpu_models"  # in an environment: the model of each GPU, by device
 
 # prefixes of names among the parameters of a workload
 VARIABLE = "env."  # variables in the environment of its program
@@ -500,6 +502,14 @@ class Step:
 # --- what was measured ---------------------------------------------------------------------
 
 
+Models = tuple[tuple[str, str], ...]  # device and model
+
+
+def _plain_model(name: object) -> str:
+    """A model without its maker, which older drivers leave out: `A100-SXM4-80GB`."""
+    return " ".join(str(name).split()).removeprefix("NVIDIA ")[:MOST_OF_MODEL]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
     """All samples of one metric on one device, without warm-up."""
@@ -562,6 +572,14 @@ class Result:
         return dict(chain.from_iterable(cast(Mapping[str, str], of).items() for of in noted))
 
     @property
+    def models(self) -> Models:
+        """The model of each device that the program named."""
+        noted = self.environment.get(MODELS)
+        if not isinstance(noted, Mapping):
+            return ()
+        return tuple(sorted((str(device), _plain_model(name)) for device, name in noted.items()))
+
+    @property
     def whole_series(self) -> Readings:
         """The series with as many samples as ordered, which alone prove something."""
         cut_short = self.cut_short
@@ -611,7 +629,7 @@ class CriterionKey:
     sku: str
     workload: Workload
     metric: str
-    device_kind: str  # "cpu", "cuda": the device without its index
+    device_kind: str  # "cpu", "cuda": the device without its index; with its model, if it is known
 
 
 @dataclass(frozen=True, kw_only=True)

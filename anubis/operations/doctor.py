@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -144,7 +145,8 @@ def _gpus() -> tuple[Check, int]:
         advice = "the driver hangs: look into dmesg for XID, reboot the node"
         return Check("gpus", "bad", str(error), advice), 0
     if models:
-        return Check("gpus", "good", f"{len(models)} x {models[0]}"), len(models)
+        listed = ", ".join(f"{number} x {name}" for name, number in Counter(models).items())
+        return Check("gpus", "good", listed), len(models)
     if unknown := intel_gpus(Path("/")):
         return Check("gpus", "bad", f"{unknown} of Intel, which no benchmark can measure"), 0
     return Check("gpus", "missing", "none: every benchmark runs on the CPU"), 0

@@ -332,7 +332,8 @@ def _digest(plan: Plan, executions: Sequence[Execution]) -> str:
     for execution in executions:
         series = execution.result.series
         outcome = (execution.step.id, execution.ended, execution.reason, series.layout.series)
-        sha.update(repr(outcome).encode())
+        models = execution.result.models
+        sha.update(repr((*outcome, models) if models else outcome).encode())
         sha.update(series.values.tobytes())
     return sha.hexdigest()[:32]
 

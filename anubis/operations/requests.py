@@ -1021,7 +1021,8 @@ class CsvImport:
     columns: Annotated[
         Sequence[str],
         column_option(
-            "node, device, metric, value, unit, direction, sku, time", "device='gpu:{slot}'"
+            "node, device, gpu_model, metric, value, unit, direction, sku, time",
+            "device='gpu:{slot}'",
         ),
     ] = ()
     metrics: Annotated[

@@ -14,6 +14,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.judge.device_models import match_models
 from anubis.core.judge.device_places import place_remark, split_by_place
 from anubis.core.judge.limits import limit_of, limits_by_metric
 from anubis.core.judge.node_kinds import split_by_kind, undecided_remark
@@ -152,8 +153,10 @@ def metric_rows(view: CampaignView) -> list[MetricRow]:
     limits = limits_by_metric(view.campaign.policy.limits)
     statements = _statements(view.assessment)
     rows = []
-    measured_units = units(latest_executions(view.executions), view.campaign.plan)
-    for measured in split_by_place(split_by_kind(measured_units, view.kinds), view.criteria):
+    every = match_models(
+        units(latest_executions(view.executions), view.campaign.plan), view.criteria
+    )
+    for measured in split_by_place(split_by_kind(every, view.kinds), view.criteria):
         key = measured.key
         place = (key.workload.benchmark, key.workload.parameters, key.metric)
         about = (statements[*place, kind] for kind in _device_kinds(measured.devices))

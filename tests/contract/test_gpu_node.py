@@ -84,6 +84,8 @@ def test_every_gpu_that_is_visible_is_measured(run, gpu_node, benchmark_file, ch
     environment |= {"CUDA_VISIBLE_DEVICES": chosen} if chosen else {}
     ran = run(benchmark_file("kernel_launch"), "--smoke", env=environment)
     assert devices(ran.document) == measured
+    models = ran.document["environment"]["gpu_models"]
+    assert models == dict.fromkeys(measured, "NVIDIA H100 80GB HBM3")
     assert ran.document["environment"]["gpu_state"]["node"].keys() == {"GPU-0", "GPU-1", "GPU-2"}
 
 

@@ -302,8 +302,10 @@ def test_the_loader_finds_the_library_and_the_uuid_the_gpu(nvml_library):
     assert done.stdout == "{'cuda:0': 88, 'cuda:1': 31}\n"
 
 
-def test_all_gpus_of_a_node_are_watched_and_one_that_is_lost_hides_no_other(nvml):
-    nvml.plant(**BUSY, count=4, lost_2=1, handle_3=15)
+def test_all_gpus_of_a_node_are_watched_and_one_that_is_lost_hides_no_other(nvml, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # then torch names their models
+    nvml.plant(**BUSY, count=4, lost_2=1, handle_3=15, name_1="NVIDIA A100-SXM4-40GB")
     report, notes = reported()
     with kit.gpus.gpu_watch.node_watched(report, 0.01):
         nvml.wait_for_readings(4, gpu=1)
@@ -313,6 +315,7 @@ def test_all_gpus_of_a_node_are_watched_and_one_that_is_lost_hides_no_other(nvml
     assert states["GPU-0"]["power_w_max"] == 70
     lost = {"readings": 0, "unread": "GPU is lost"}
     assert states["gpu 2"] == states["gpu 3"] == lost
+    assert notes["gpu_models"] == {"cuda:0": "NVIDIA H200", "cuda:1": "NVIDIA A100-SXM4-40GB"}
 
 
 def test_a_program_on_a_node_with_gpus_reports_their_state_or_the_reason(

@@ -131,6 +131,19 @@ def test_an_expectation_of_one_kind_of_gpu_leaves_the_others_to_the_majority():
     assert Judgement.DEFECTIVE not in {v.judgement for v in found.values()}
 
 
+def test_an_exchanged_gpu_is_another_model_and_its_other_settings_are_its_own():
+    models, caps = {"cuda:0": "H100", "cuda:1": "H100"}, {"cuda:0": "700", "cuda:1": "700"}
+    nodes = [node(f"n{i}", gpu_model=models, power=caps) for i in range(4)]
+    nodes[1] = node("n1", gpu_model=models | {"cuda:1": "A100"}, power=caps | {"cuda:1": "400"})
+    found = judgements(nodes)
+    assert [place for place, v in found.items() if v.judgement is Judgement.DEFECTIVE] == [
+        ("n1", "gpu_model", "cuda:1")
+    ]
+    assert found["n1", "power", "cuda:1"].code == "NO-PEERS"
+    nodes[1] = node("n1", gpu_model=models, power=caps | {"cuda:1": "400"})
+    assert judgements(nodes)["n1", "power", "cuda:1"].judgement is Judgement.DEFECTIVE
+
+
 def test_a_pinned_value_is_right_even_if_most_nodes_have_another():
     pin = Expectation(setting="driver", equals=("550.*",), source="release 7")
     found = judgements(fleet("535", "535", "550.3"), expectations=[pin])

@@ -391,8 +391,12 @@ def test_a_ray_cluster_without_an_address_is_refused_and_not_taken_for_this_mach
 
 
 def test_doctor_counts_the_gpus_that_a_benchmark_needs(near, monkeypatch):
-    monkeypatch.setattr(doctor, "gpu_models", lambda: (["NVIDIA H200"], True))
+    models = ["NVIDIA H200", "NVIDIA A30"]
+    monkeypatch.setattr(doctor, "gpu_models", lambda: (models, True))
     monkeypatch.setattr(doctor, "_cuda", lambda model: doctor.Check("torch and cuda", "good", ""))
+    found = {line["what"]: line["found"] for line in near.run("doctor", "--json").lines}
+    assert found["gpus"] == "1 x NVIDIA H200, 1 x NVIDIA A30"
+    models.pop()
     found = {line["what"]: line for line in near.run("doctor", "--json").lines}
     alone, group = found["benchmark overlap"], found["benchmark collective"]
     assert (alone["state"], alone["found"]) == ("missing", "needs 2 GPUs")

@@ -78,6 +78,31 @@ def fleet(slow: str = "", *, nodes: int = 6) -> str:
     return "\n".join([HEADING, *rows]) + "\n"
 
 
+@pytest.mark.parametrize("nodes", [1, 2, 3, 8])
+def test_a_gpu_of_another_model_is_no_slow_gpu_of_a_table(write, listener, nodes):
+    rows = [
+        f"n{n},{g},{'A100,rate,20' if (n, g) == (1, 2) else 'H100,rate,100'}.{s}"
+        for n in range(1, nodes + 1)
+        for g in range(8)
+        for s in range(4)
+    ]
+    table = "\n".join(["node,device,gpu_model,metric,value", *rows])
+    take(write(table), listener, metrics=["rate=higher,GB/s"])
+    first, *others = recall(caller=listener).assessment.nodes
+    assert (first.judgement, first.code) == (Judgement.UNKNOWN, "CRITERION-REFUSED")
+    assert "on device of model A100: learned from 1 of the 3 units it takes" in first.reason
+    assert {node.judgement for node in others} <= {Judgement.HEALTHY}
+
+
+def test_a_table_is_imported_again_once_it_names_models(write, listener):
+    rows = [f"n{n},{m},{100 + s}" for n, m in enumerate("AAB") for s in range(4)]
+    plain = [f"{row[:3]}{row[5:]}" for row in rows]
+    metrics = ["rate=higher"]
+    first = take(write("\n".join(["node,rate", *plain])), listener, metrics=metrics)
+    again = take(write("\n".join(["node,gpu_model,rate", *rows])), listener, metrics=metrics)
+    assert again.campaign.id != first.campaign.id
+
+
 # --- shapes --------------------------------------------------------------------------------
 
 FEW: Measured = {

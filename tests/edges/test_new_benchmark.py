@@ -186,3 +186,36 @@ def test_on_a_terminal_bench_run_shows_a_table_and_keeps_the_exit_code(newcomers
     )
     assert done.returncode == 0
     assert re.search(r"speed +\S+ +m/s +100\.0 +99\.00 +101\.0 +4\b", done.stdout)
+
+
+MIXED = """#!/usr/bin/env python3
+import json, sys, time
+if "--describe" in sys.argv:
+    print(json.dumps({
+        "schema": "anubis.describe/1", "name": "mixed", "version": "1", "summary": "Copies.",
+        "stresses": "memory", "reveals": "slow memory", "level": "micro", "scope": "node",
+        "duration_s": 1, "parameters": [],
+        "metrics": [{"name": "rate", "unit": "GB/s", "direction": "higher"}]}))
+    sys.exit()
+models = {f"cuda:{gpu}": "NVIDIA A100" if gpu == 5 else "NVIDIA H100" for gpu in range(8)}
+print(json.dumps({
+    "schema": "anubis.result/1", "benchmark": "mixed", "version": "1", "parameters": {},
+    "environment": {"gpu_models": models}, "started_at": time.time(), "duration_s": 0.1,
+    "not_applicable": None,
+    "series": [
+        {"metric": "rate", "device": device,
+         "samples": [(20 if "A100" in model else 100) + sample / 99 for sample in range(8)]}
+        for device, model in models.items()]}))
+"""
+
+
+def test_a_node_with_one_gpu_of_another_model_is_unknown_and_never_refused(near):
+    near.program("mixed.py", MIXED)
+    suite = near.suite({"benchmark": "mixed"})
+    for verb in ("accept", "validate"):
+        done = near.ask(verb, "--json", "--suite", suite)
+        assert done.code == 2, done.err
+        judged = {line["device"]: line["verdict"] for line in done.verdicts}
+        assert judged.pop("cuda:5") == "unknown"
+        assert set(judged.values()) == {"healthy"}
+        assert "on cuda of model A100: learned from 1 of the 3 units it takes" in done.out

@@ -3,9 +3,11 @@ that its files say, to a plan."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 
 from anubis.core.campaign import planning
 from anubis.core.errors import ConfigError, NothingLearnedError, UsageError, did_you_mean
@@ -20,12 +22,14 @@ from anubis.core.records import (
     CampaignKind,
     Counters,
     CriteriaSet,
+    Criterion,
     Judgement,
     Node,
     PartVerdict,
     Plan,
     Policy,
     Suite,
+    Workload,
     strip_distance,
 )
 
@@ -232,14 +236,16 @@ def _refuse_untrusted(criteria: tuple[CriteriaSet, ...], plan: Plan, skus: Seque
     again is better than a run that cannot end healthy. Criteria learned from a fleet stay, whatever
     they lack."""
     planned = plan.workloads
-    refused = [
+    by_metric: defaultdict[tuple[str, Workload, str], list[Criterion]] = defaultdict(list)
+    for criterion in chain.from_iterable(criteria_set.criteria for criteria_set in criteria):
+        key = criterion.key
+        if key.sku in skus and key.workload in planned:
+            by_metric[key.sku, key.workload, key.metric].append(criterion)
+    refused = [  # the metric's, of each kind of device
         criterion
-        for criteria_set in criteria
-        for criterion in criteria_set.criteria
-        if criterion.refusal
-        and criterion.nodes == 1
-        and criterion.key.sku in skus
-        and criterion.key.workload in planned
+        for of_metric in by_metric.values()
+        if all(c.refusal and c.nodes == 1 for c in of_metric)
+        for criterion in of_metric
     ]
     if refused:
         key, more = refused[0].key, len(refused) - 1

@@ -18,6 +18,7 @@ from itertools import chain
 
 import numpy as np
 
+from anubis.core.judge.device_models import adopt_models
 from anubis.core.judge.ecdf import distance, goodness
 from anubis.core.judge.learning import sort_key
 from anubis.core.records import (
@@ -76,7 +77,8 @@ def criterion_changes(
     before: Iterable[CriteriaSet], after: Iterable[CriteriaSet]
 ) -> tuple[CriterionChange, ...]:
     """All keys whose criterion changed: removed and new ones first, then those that moved most."""
-    old = criteria_by_key(before)
+    after = tuple(after)
+    old = criteria_by_key(adopt_models(before, after))
     new = criteria_by_key(after)
     gone = [CriterionChange(key=key, before=old[key], after=None) for key in old if key not in new]
     come = [CriterionChange(key=key, before=None, after=new[key]) for key in new if key not in old]
@@ -158,7 +160,7 @@ class Renewal:
 
 
 def renewal(in_use: Sequence[CriteriaSet], learned: Sequence[CriteriaSet]) -> Renewal:
-    old, new = _sets_by_sku(in_use), _sets_by_sku(learned)
+    old, new = _sets_by_sku(adopt_models(in_use, learned)), _sets_by_sku(learned)
     before = tuple(of_kind for sku in new for of_kind in old.get(sku, ()))
     after = tuple(of_kind for sku in new for of_kind in _renew(old.get(sku, ()), new[sku]))
     fresh = {criterion.key: criterion for of_sku in learned for criterion in of_sku.criteria}

@@ -16,7 +16,7 @@ import numpy as np
 
 from anubis.core.fabric import natural_key
 from anubis.core.judge.siblings import number_nodes
-from anubis.core.judge.units import Units, kind_of_device
+from anubis.core.judge.units import Units, kind_of_device, name_kind, split_model
 from anubis.core.records import CriteriaSet, CriterionKey, Policy
 
 FEWEST_NODES = 3  # two that differ from a third are no majority of any fleet
@@ -49,11 +49,12 @@ def _places_of_criteria(criteria: Iterable[CriteriaSet]) -> dict[CriterionKey, l
     by_key: defaultdict[CriterionKey, set[LikePlaces]] = defaultdict(set)
     for of_sku in criteria:
         for key in (criterion.key for criterion in of_sku.criteria):
-            plain = kind_of_device(key.device_kind)
+            places_named, model = split_model(key.device_kind)
+            kind = kind_of_device(places_named)
             for sku in {key.sku, of_sku.nodes_sku} if key.sku == of_sku.sku else {key.sku}:
-                places = by_key[replace(key, sku=sku, device_kind=plain)]
-                if key.device_kind != plain:
-                    places.add(tuple(key.device_kind.split(JOINED)))
+                places = by_key[replace(key, sku=sku, device_kind=name_kind(kind, model))]
+                if places_named != kind:
+                    places.add(tuple(places_named.split(JOINED)))
     return {key: sorted(places) for key, places in by_key.items()}
 
 
@@ -68,8 +69,8 @@ def _parts(alike: Units, apart: Sequence[LikePlaces]) -> Iterator[Units]:
     if kind_of.keys().isdisjoint(alike.devices):
         yield alike
         return
-    plain = alike.key.device_kind
-    kinds = np.array([kind_of.get(device, plain) for device in alike.devices])
+    plain, model = split_model(alike.key.device_kind)
+    kinds = np.array([name_kind(kind_of.get(d, plain), model) for d in alike.devices])
     for kind in dict.fromkeys(kinds.tolist()):
         part = alike.subset(np.flatnonzero(kinds == kind))
         yield replace(part, key=replace(alike.key, device_kind=kind))
@@ -121,7 +122,7 @@ def _is_common(low: np.ndarray, high: np.ndarray, difference: float) -> bool:
 
 def place_remark(key: CriterionKey) -> str:
     """The remark on a kind of device that is some places of a node; "" of any other."""
-    places = key.device_kind.split(JOINED)
+    places = split_model(key.device_kind)[0].split(JOINED)
     plain = kind_of_device(places[0])
     if places == [plain]:
         return ""

@@ -5,7 +5,7 @@ A setting is a fact as text. Every node has one vote: its value in this campaign
 the campaign, its last value in the history. If fewer than `FEWEST` nodes report a setting, there is
 nothing to compare with, and the node is not in doubt. If no value has more than half of the votes,
 it is unknown which is right, and the node is in doubt. A setting of a device is compared with the
-devices of the same name.
+devices of the same name, and of a GPU with those of its model.
 
 A version of driver, CUDA, NCCL or cuDNN that a program reports is no proof of a defect: a
 difference from the criteria is reported, and changes no verdict.
@@ -39,6 +39,7 @@ NO_PEERS = f"fewer than {FEWEST} nodes of its sku report it"
 MAY_DIFFER = "the policy lets it differ"
 ADVISED = "ADVISED"  # code of a verdict: to be set otherwise, and no defect
 GPU_KIND = "gpu_kind"  # the setting by which expectations choose GPUs
+GPU_MODEL = "gpu_model"  # the setting by which other settings of GPUs are kept apart
 NODE = "node"  # the device of a setting that belongs to the whole node
 SHOWN = 80  # characters of a text in a sentence
 
@@ -52,6 +53,7 @@ class SettingKey(NamedTuple):
     benchmark: str
     setting: str
     device: str
+    gpu_model: str = ""  # of the device, if it is a GPU; models are compared whatever they are
 
     @property
     def named(self) -> str:
@@ -90,7 +92,8 @@ class NodeSettings:
         )
 
     def key(self, setting: str, device: str) -> SettingKey:
-        return SettingKey(self.sku, self.workload.benchmark, setting, device)
+        model = "" if setting == GPU_MODEL else self.texts.get(GPU_MODEL, {}).get(device, "")
+        return SettingKey(self.sku, self.workload.benchmark, setting, device, model)
 
     def gpu_kind(self, device: str) -> str:
         """The kind of a GPU; empty for another device, and if it was not told."""

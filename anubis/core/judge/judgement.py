@@ -24,6 +24,7 @@ from anubis.core.judge.criteria import (
     similarities,
     to_similarity,
 )
+from anubis.core.judge.device_models import match_models
 from anubis.core.judge.device_places import split_by_place
 from anubis.core.judge.ecdf import goodness
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
@@ -45,7 +46,7 @@ from anubis.core.judge.rounding import NONE, find_rounding
 from anubis.core.judge.second_measurements import SharedCables, find_suspects, judge_by_both_times
 from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.unanswered import LOST, judge_silent_rails, judge_unmeasured, judge_unusable
-from anubis.core.judge.units import Units, partition
+from anubis.core.judge.units import Units, partition, split_model
 from anubis.core.judge.verdicts import (
     EXCUSED,
     UNDISTURBED,
@@ -128,14 +129,14 @@ def assess(
     settings that other nodes reported, `screens_before` what earlier screens found. `validates`:
     its programs were ordered here, so a run has all that its program measures.
     """
-    measured, executions = list(measured), list(executions)
+    criteria, executions = tuple(criteria), list(executions)
+    measured = match_models(list(measured), criteria)
     shared = _shared_cables(plan, measured)
     # first, because the GPU or place says more than each of its wrong numbers
     alone: list[Verdict] = judge_wrong_numbers(executions)
     batch_verdicts: list[BatchVerdict] = []
     to_confirm: set[tuple[str, Workload]] = set()
     neighbours = Neighbours(shared, ForeignLoad.from_executions(executions))
-    criteria = tuple(criteria)
     for verdicts in _judge_each_key(measured, plan, criteria, limits, taught_here, neighbours):
         batch_verdicts += verdicts.batch
         alone += verdicts.single
@@ -328,11 +329,13 @@ def _best_group(alike: Units) -> Samples:
 
 
 def _refused_batch_verdict(alike: Units, criterion: Criterion) -> BatchVerdict:
+    kind = alike.key.device_kind
+    of_model = f" on {kind}" if split_model(kind)[1] else ""
     return batch_verdict_on(
         alike,
         Judgement.UNKNOWN,
         "CRITERION-REFUSED",
-        f"no trusted criterion for {alike.key.metric}: {criterion.refusal}",
+        f"no trusted criterion for {alike.key.metric}{of_model}: {criterion.refusal}",
         similarities(alike.samples, criterion),
         criterion.alpha,
     )

@@ -14,6 +14,7 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.judge.combined import SHARE, combine, is_combined
 from anubis.core.judge.criteria import learn
+from anubis.core.judge.device_models import drop_model, match_models
 from anubis.core.judge.device_places import split_by_place
 from anubis.core.judge.earlier_scatter import earlier_criteria
 from anubis.core.judge.equality import Versions
@@ -60,7 +61,7 @@ def learn_criteria(
     kinds = kinds_of(learned)
     kinds += find_kinds(measured, policy, {kind.sku for kind in kinds})
     kind_of = {kind.label: kind for kind in kinds}
-    measured = split_by_kind(measured, kinds)
+    measured = split_by_kind(match_models(measured, learned), kinds)
     if policy.calibrated:
         measured += _combine_new(measured, learned)
     measured = split_by_place(measured, learned, policy)
@@ -78,8 +79,13 @@ def learn_criteria(
         _note_fastest(alike, fastest)
         sku = alike.key.sku
         key = alike.key
+        old = drop_model(key)
         criterion = criterion_of.get(key) or _learn(
-            alike, policy, before.get(key), together[key], scattered.get(key, ())
+            alike,
+            policy,
+            before.get(key) or before.get(old),
+            together[key],
+            scattered.get(key, ()) or scattered.get(old, ()),
         )
         if is_combined(key):  # it adds defects, and no doubt
             if not (criterion.refusal or criterion.from_repeats):

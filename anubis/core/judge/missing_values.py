@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from anubis.core.judge.combined import is_combined
-from anubis.core.judge.units import kind_of_device
+from anubis.core.judge.units import kind_of_device, plain_kind, split_model
 from anubis.core.network.traffic import ONE_WAY, direction_of
 from anubis.core.records import (
     BenchmarkSpec,
@@ -149,15 +149,20 @@ def _learned_places(criteria: Iterable[CriteriaSet]) -> dict[OfSku, dict[MetricO
         for criterion in of_kind.criteria:
             workload = criterion.key.workload
             taught[workload] = max(taught[workload], criterion.nodes)
-        places: defaultdict[Workload, Counter[MetricOn]] = defaultdict(Counter)
+        places: defaultdict[tuple[Workload, str], Counter[MetricOn]] = defaultdict(Counter)
         for criterion in of_kind.criteria:
             key = criterion.key
             if key.sku == of_kind.sku and not is_combined(key):
                 devices = 1 if criterion.from_repeats else criterion.units / criterion.nodes
                 usual = 2 * criterion.nodes > taught[key.workload]
-                kind = kind_of_device(key.device_kind)  # of all its places
-                places[key.workload][key.metric, kind] += round(devices) if usual else 0
-        for workload, own in places.items():
+                kind, model = plain_kind(key.device_kind), split_model(key.device_kind)[1]
+                of_model = places[key.workload, model]  # of all its places
+                of_model[key.metric, kind] += round(devices) if usual else 0
+        by_workload: defaultdict[Workload, Counter[MetricOn]] = defaultdict(Counter)
+        for (workload, _), of_model in places.items():  # other nodes may have another model
+            for place, number in of_model.items():
+                by_workload[workload][place] = max(number, by_workload[workload][place])
+        for workload, own in by_workload.items():
             of_sku = workload, of_kind.nodes_sku
             before = learned.get(of_sku, own)
             learned[of_sku] = {

@@ -7,7 +7,7 @@ made only on request.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Self, TypeVar
@@ -25,8 +25,9 @@ from anubis.core.records import (
     Execution,
     Layout,
     MetricSpec,
+    Models,
     Plan,
-    Readings,
+    Result,
     Samples,
     Series,
     Workload,
@@ -140,8 +141,27 @@ def are_usable(values: Samples, *, may_be_0: bool) -> Flags:
     return usable
 
 
+OF_MODEL = " of model "
+
+
 def kind_of_device(device: str) -> str:
     return device.partition(":")[0]
+
+
+def name_kind(kind: str, model: str) -> str:
+    """The kind of devices of one model: `cuda of model H100 PCIe`."""
+    return f"{kind}{OF_MODEL}{model}" if model else kind
+
+
+def split_model(device_kind: str) -> tuple[str, str]:
+    """A kind of device without its model, and the model; "" if it is not known."""
+    kind, _, model = device_kind.partition(OF_MODEL)
+    return kind, model
+
+
+def plain_kind(device_kind: str) -> str:
+    """A kind of device without its model and its places on a node."""
+    return kind_of_device(split_model(device_kind)[0])
 
 
 def latest_executions(executions: Iterable[Execution]) -> list[Execution]:
@@ -162,16 +182,31 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
             step = execution.step
             size = _size(step.participants, plan.fabric) * (step.workload in plan.reproducing)
             workload_rows = rows[_sku(step.participants, plan) + size, step.workload]
-            workload_rows.add(step.participants, execution.result.whole_series)
+            workload_rows.add(step.participants, execution.result)
+    only = _models_by_kind(rows)
     every = [
         alike
         for (sku, workload), measured in rows.items()
-        for alike in _units_by_key(measured, sku, workload, plan)
+        for alike in _units_by_key(measured, sku, workload, plan, only[sku])
     ]
     if plan.fabric is None:
         return every
     crossing, elsewhere = partition(every, plan.crossing)
     return [*elsewhere, *_split_by_distance(crossing, plan.fabric)]
+
+
+def _models_by_kind(
+    rows: Mapping[tuple[str, Workload], _Rows],
+) -> defaultdict[str, dict[str, str]]:
+    """The model of each sku and kind of device, if a campaign measured one only."""
+    by_sku: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for (sku, _), measured in rows.items():
+        for device, model in chain.from_iterable(models for _, models, _ in measured.layouts):
+            by_sku[sku][kind_of_device(device)].add(model)
+    only: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for sku, by_kind in by_sku.items():
+        only[sku] = {kind: min(models) for kind, models in by_kind.items() if len(models) == 1}
+    return only
 
 
 def _size(participants: Names, fabric: Fabric | None) -> str:
@@ -228,7 +263,7 @@ def _split_by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]
             kind = device or key.device_kind
             key = replace(key, sku=key.sku + distance, device_kind=kind)
             by_key[key].append(replace(alike.subset(np.array(places)), key=key))
-    return [parts[0] if len(parts) == 1 else _join(parts) for parts in by_key.values()]
+    return [parts[0] if len(parts) == 1 else join_units(parts) for parts in by_key.values()]
 
 
 def _kind(rails: Rails, names: Names, device: str, mixed: bool) -> tuple[str, str]:
@@ -247,6 +282,11 @@ def _kind(rails: Rails, names: Names, device: str, mixed: bool) -> tuple[str, st
 # --- columns -------------------------------------------------------------------------------
 
 
+# By the series of a row, the models of its devices, and whether it is of one node. A group has no
+# devices of one model.
+_Layouts = defaultdict[tuple[Layout, Models, bool], list[int]]
+
+
 @dataclass
 class _Rows:
     """The samples of all executions of one workload, a row for each."""
@@ -256,10 +296,12 @@ class _Rows:
     )  # the position of the participants in `names`
     names: dict[Names, int] = field(default_factory=dict)
     values: list[Samples] = field(default_factory=list)
-    layouts: defaultdict[Layout, list[int]] = field(default_factory=lambda: defaultdict(list))
+    layouts: _Layouts = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, participants: Names, series: Readings) -> None:
-        self.layouts[series.layout].append(len(self.participants_of))
+    def add(self, participants: Names, result: Result) -> None:
+        series, alone = result.whole_series, len(participants) == 1
+        layout = series.layout, result.models if alone else (), alone
+        self.layouts[layout].append(len(self.participants_of))
         self.participants_of.append(self.names.setdefault(participants, len(self.names)))
         self.values.append(series.values)
 
@@ -274,7 +316,9 @@ class _Place:
     length: int
 
 
-def _units_by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterable[Units]:
+def _units_by_key(
+    measured: _Rows, sku: str, workload: Workload, plan: Plan, only: Mapping[str, str]
+) -> Iterable[Units]:
     values = np.concatenate(measured.values)
     starts = _edges(np.array([row.size for row in measured.values]))
     unusable = [
@@ -282,7 +326,7 @@ def _units_by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> 
     ]
     participants_of, names = np.array(measured.participants_of), list(measured.names)
     called: dict[tuple[bytes, Names], tuple[tuple[Names, ...], Names]] = {}
-    for (metric, kind), places in _places(measured.layouts).items():
+    for (metric, kind), places in _places(measured.layouts, only).items():
         spec = plan.spec(workload).metric(metric)
         if spec is None:
             raise CriteriaError(f"{workload} does not declare {metric}")
@@ -319,18 +363,33 @@ def _units_by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> 
         )
 
 
-def _places(layouts: dict[Layout, list[int]]) -> dict[tuple[str, str], list[_Place]]:
+def _model(device: str, model_of: Mapping[str, str], only: Mapping[str, str]) -> str:
+    """The model of a device, or those at both ends of `cuda:0-cuda:1`. One that is not known is
+    taken for the `only` model of its kind."""
+    if model := model_of.get(device):
+        return model
+    ends = device.split("-")
+    models = {model_of.get(end) or only.get(kind_of_device(end), "") for end in ends}
+    return " and ".join(sorted(models - {""}))
+
+
+def _places(
+    layouts: _Layouts, only_of_sku: Mapping[str, str]
+) -> dict[tuple[str, str], list[_Place]]:
     """The places of the samples of each metric and kind of device."""
     places: defaultdict[tuple[str, str], list[_Place]] = defaultdict(list)
-    for layout, indices in layouts.items():
-        rows, offset = np.array(indices), 0
+    for (layout, models, alone), indices in layouts.items():
+        rows, offset, model_of = np.array(indices), 0, dict(models)
         for metric, device, length in layout.series:
-            places[metric, kind_of_device(device)].append(_Place(rows, device, offset, length))
+            model = _model(device, model_of, only_of_sku) if alone else ""
+            kind = name_kind(kind_of_device(device), model)
+            places[metric, kind].append(_Place(rows, device, offset, length))
             offset += length
     return places
 
 
-def _join(days: Sequence[Units]) -> Units:
+def join_units(days: Sequence[Units]) -> Units:
+    """Units of one key, those of a device one after the other."""
     position: dict[tuple[Names, str], int] = {}
     unit = np.concatenate(
         [

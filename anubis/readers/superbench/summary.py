@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from anubis.core.errors import UsageError
-from anubis.core.judge.units import Units, latest_executions, units
+from anubis.core.judge.units import Units, latest_executions, plain_kind, units
 from anubis.core.records import CriterionKey, Ended, Execution, ParameterValue, Plan, Workload
 from anubis.readers.superbench.results import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
 
@@ -117,7 +117,7 @@ def _ambiguous(measured: Iterable[Units]) -> set[tuple[Workload, str]]:
     /scratch."""
     kinds: defaultdict[tuple[Workload, str, str], set[str]] = defaultdict(set)
     for alike in measured:
-        kind = alike.key.device_kind
+        kind = plain_kind(alike.key.device_kind)
         if kind != NODE and not kind.startswith(RANK):
             for participants in set(alike.participants):
                 kinds[alike.key.workload, alike.key.metric, participants[0]].add(kind)
@@ -149,7 +149,8 @@ def _name(key: CriterionKey, device: str, called: Mapping[Workload, str], with_k
 
     SuperBench writes no kind of device; if it is needed, it is appended to the metric's name.
     """
-    kind = f"_{key.device_kind.strip('/').replace('/', '_') or 'root'}" if with_kind else ""
+    kind = plain_kind(key.device_kind).strip("/").replace("/", "_") or "root"
+    kind = f"_{kind}" if with_kind else ""
     foreign = _alias(key, called)
     name = (foreign[0] if foreign else f"{called[key.workload]}/{key.metric}") + kind
     index = rank_of(device)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from anubis.core.records import (
+    MODELS,
     BenchmarkSpec,
     Ended,
     Execution,
@@ -150,12 +151,16 @@ def _executions(
         yield execution(
             step(workload, node),
             Ended.MEASURED,
-            result=Result(series=readings),
+            result=Result(series=readings, environment=_name_models(table, node)),
             started_at=since,
             duration_s=until - since if until and since else 0.0,
         )
     if unread:
         yield execution(step(workload, node, repeat=1), Ended.NOT_RUN, reason=unread)
+
+
+def _name_models(table: ForeignTable, node: str) -> dict[str, object]:
+    return {MODELS: dict(table.models[node])} if node in table.models else {}
 
 
 def _unread(table: ForeignTable) -> Iterator[tuple[str, str]]:

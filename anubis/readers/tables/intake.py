@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,9 +36,10 @@ from anubis.text.tables import (
 )
 from anubis.text.wording import names
 
-KEYS = ("node", "device", "metric", "value", "unit", "direction", "sku", "time")
+KEYS = ("node", "device", "gpu_model", "metric", "value", "unit", "direction", "sku", "time")
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
-IDENTITY = ("node", "device", "metric", "unit", "direction", "sku")  # what a sample belongs to
+# what a sample belongs to
+IDENTITY = ("node", "device", "gpu_model", "metric", "unit", "direction", "sku")
 
 TableRow = Sequence[str]
 ReadCell = Callable[[TableRow], str]
@@ -181,6 +183,7 @@ class ForeignTable:
     series: Sequence[SeriesName]
     places: Ints  # of each sample, its series
     samples: Samples
+    models: Mapping[str, Mapping[str, str]]  # by node and device
     spans: Mapping[str, tuple[float, float]]  # by node: from when until when it was measured
     wrong: Sequence[WrongLines]
     unread: Mapping[str, str]  # by node: why something that it measured could not be read
@@ -203,6 +206,7 @@ def read(
         series=tuple(desk.series),
         places=np.frombuffer(desk.places, dtype=np.int32),
         samples=np.frombuffer(desk.samples, dtype=np.float64),
+        models=desk.models,
         spans=desk.spans,
         wrong=tuple(desk.wrong.values()),
         unread=desk.unread,
@@ -238,6 +242,7 @@ class _Desk:
         self._origins: dict[object, _Origin] = {}
         self._instant = lru_cache(1 << 16)(TIMES.read)
         self.skus: dict[str, str] = {}
+        self.models: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self.metrics: dict[str, MetricSpec] = {}
         self.series: list[SeriesName] = []
         self._places: dict[SeriesName, int] = {}
@@ -325,6 +330,7 @@ class _Desk:
         node = cells["node"]
         try:
             self._meet_node(node, cells.get("sku") or self._mapping.sku)
+            self._meet_model(node, _device(cells.get("device", "")), cells.get("gpu_model", ""))
             places = tuple(
                 self._place(node, metric or cells["metric"], cells)
                 for _, metric in self._bound.values
@@ -345,6 +351,13 @@ class _Desk:
         before = self.skus.setdefault(node, sku)
         if before != sku:
             raise _WrongLineError(f'{node} is of sku "{sku}" here and "{before}" elsewhere', node)
+
+    def _meet_model(self, node: str, device: str, model: str) -> None:
+        before = self.models[node].setdefault(device, model) if model else ""
+        if before != model:
+            raise _WrongLineError(
+                f'{device} of {node} is a "{model[:LONGEST]}" here and a "{before}" elsewhere', node
+            )
 
     def _place(self, node: str, metric: str, cells: Mapping[str, str]) -> int:
         """Return the place of the samples of a metric on this node and device."""

@@ -7,6 +7,7 @@ A thread reads it now and then, and the summary goes into the document beside th
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 5  # with a driver that may hang
 SILENCE = "{} does not answer"
 BUSY_READINGS = 4  # fewer show nothing of a load
+GPU_MODELS = "gpu_models"  # in an environment: the model of each GPU, as contract.py notes it
 ERRORS, HELD_BACK = "gpu_errors_per_min", "gpu_held_back"  # metrics of whatever loads a node's GPUs
 
 
@@ -56,13 +58,17 @@ def node_watched(report: Any, period_s: float = 0.5) -> Iterator[None]:
     notes, driver = report.notes, find_driver()
     set_clocks_back()
     rates: Rates | None = {} if ERRORS in report.metrics else None
-    with watch(driver, lambda: all_gpus(driver), period_s, rates) as states:
+    models: dict[str, str] = {}
+    with watch(driver, lambda: all_gpus(driver), period_s, rates, models) as states:
         yield
     set_clocks_back()
     for name, by_counter in (rates or {}).items():
         if risen := {counter: rate for counter, rate in by_counter.items() if rate}:
             states[name]["errors_per_min"] = risen
     notes.setdefault("gpu_state", {})["node"] = states
+    if models and "torch" not in sys.modules:  # which names the GPUs that it uses
+        devices = devices_by_name(list(models)).items()
+        notes.setdefault(GPU_MODELS, {device: models[name] for name, device in devices})
     if report.series and rates is not None:
         report_load(report, states, rates)
 
@@ -123,11 +129,15 @@ def all_gpus(driver: Driver) -> Choice:
 
 @contextmanager
 def watch(
-    driver: Driver, choose: Callable[[], Choice], period_s: float, rates: Rates | None = None
+    driver: Driver,
+    choose: Callable[[], Choice],
+    period_s: float,
+    rates: Rates | None = None,
+    models: dict[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield what is filled in at the end: a summary for each GPU, and what went wrong.
 
-    `rates` is filled with the rise of the counters of errors.
+    `rates` is filled with the rise of the counters of errors, `models` with the GPUs' models.
     """
     states: dict[str, Any] = {}
     series: dict[str, list[Reading]] = {}
@@ -136,6 +146,8 @@ def watch(
     def look() -> None:
         gpus, refused = choose()
         series.update({name: [Reading(unread={"gpu": why})] for name, why in refused.items()})
+        if models is not None:
+            models.update(read_models(driver, gpus))
         begun, before = time.monotonic(), {} if rates is None else count_errors(driver, gpus)
         sample(driver, gpus, driver.STATE, period_s, over, series)
         if rates is not None:
@@ -158,6 +170,13 @@ def watch(
         states |= {
             name: summary(driver, list(readings)) for name, readings in tuple(series.items())
         }
+
+
+def read_models(driver: Driver, gpus: Mapping[str, Handle]) -> dict[str, str]:
+    readings = {
+        name: driver.read(gpu, {"model": driver.IDENTITY["model"]}) for name, gpu in gpus.items()
+    }
+    return {name: r.values["model"] for name, r in readings.items() if r.values.get("model")}
 
 
 def count_errors(driver: Driver, gpus: Mapping[str, Handle]) -> dict[str, dict[str, int]]:
