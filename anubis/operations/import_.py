@@ -56,7 +56,7 @@ from anubis.store.codec import dump
 from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Import
 from anubis.text import hostlist
-from anubis.text.wording import names
+from anubis.text.wording import names, quantity
 
 R = TypeVar("R", Incident, Watch)
 
@@ -298,6 +298,7 @@ def _keep(
     """Keep an imported campaign. `span`: when it was measured, by default now. Results that are in
     the history already, under any file name, are not kept again."""
     now = now_in(request.cluster, caller)
+    _tell_of_alike_names(plan, caller)
     since, until = span or (now, now)
     campaign = Campaign(
         id=new_name(CampaignKind.IMPORT, now),
@@ -324,6 +325,17 @@ def _keep(
             str(request.file.absolute()), now, campaign.cluster, campaign.id
         )
     return dataclasses.replace(campaign, criteria=criteria, finished_at=until), kept
+
+
+def _tell_of_alike_names(plan: Plan, caller: Caller) -> None:
+    several = hostlist.HostNames([node.name for node in plan.nodes]).several_of_one()
+    if several:
+        rest = len(several) - 1
+        more = f", and so may the names of {quantity(rest, 'other')}" if rest else ""
+        caller.remark(
+            f"{names(several[0])} may be one node{more}: each name is judged as a node of its own,"
+            " so write one name for each node"
+        )
 
 
 def _digest(plan: Plan, executions: Sequence[Execution]) -> str:

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import combinations, groupby, product
 from pathlib import Path
 
 from anubis.core.errors import HostlistError
@@ -77,6 +77,16 @@ class HostNames:
         alike = self._alike.get(_short_name(host), ())
         fitting = [name for name in alike if _is_same(name.casefold(), host.casefold())]
         return fitting[0] if len(fitting) == 1 else None
+
+    def several_of_one(self) -> list[list[str]]:
+        """The names by which one host may be meant: they differ in capital letters, or one of them
+        has no domain."""
+        groups = (sorted(alike) for alike in self._alike.values() if len(alike) > 1)
+        return [
+            names
+            for names in groups
+            if any(_is_same(a.casefold(), b.casefold()) for a, b in combinations(names, 2))
+        ]
 
 
 def _short_name(name: str) -> str:

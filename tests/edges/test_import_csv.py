@@ -30,6 +30,7 @@ from anubis.readers.tables.intake import ForeignTable, TableMapping, read
 NOW = 1_800_000_000.0
 PLAIN = TableMapping(sku="v100")
 HEADING = "node,device,metric,value,unit,direction"
+NAMES = ("n1", "N1", "n1.rack1", "n2.rack1", "n2.rack2", "n3.a", "N3.a", "10.0.0.1", "10.0.0.2")
 Measured = dict[tuple[str, str, str], list[float]]  # by node, metric and device
 
 
@@ -92,6 +93,14 @@ def test_a_gpu_of_another_model_is_no_slow_gpu_of_a_table(write, listener, nodes
     assert (first.judgement, first.code) == (Judgement.UNKNOWN, "CRITERION-REFUSED")
     assert "on device of model A100: learned from 1 of the 3 units it takes" in first.reason
     assert {node.judgement for node in others} <= {Judgement.HEALTHY}
+
+
+def test_names_that_may_be_of_one_node_are_remarked(write, listener):
+    rows = [f"{name},{100 + s}" for name in NAMES for s in range(4)]
+    take(write("\n".join(["node,rate", *rows])), listener, metrics=["rate=higher"])
+    (remark,) = listener.remarks
+    assert remark.startswith("N1, n1, n1.rack1 may be one node, and so may the names of 1 other: ")
+    assert remark.endswith("so write one name for each node")
 
 
 def test_a_table_is_imported_again_once_it_names_models(write, listener):

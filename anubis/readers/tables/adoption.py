@@ -169,7 +169,8 @@ def _unread(table: ForeignTable) -> Iterator[tuple[str, str]]:
     measured = [table.series[place] for place in np.unique(table.places)]
     for node, lacking in _lacking(measured, table.skus).items():
         shown = names([f"{metric} on {device}" for metric, device in lacking], NAMED)
-        yield node, f"{quantity(len(lacking), 'value')} that most nodes have is missing: {shown}"
+        be = "is" if len(lacking) == 1 else "are"
+        yield node, f"{quantity(len(lacking), 'value')} that most nodes have {be} missing: {shown}"
     yield from table.unread.items()
 
 
