@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -229,12 +230,12 @@ def judged_alone(good: Ran, bad: Ran) -> list[Verdict]:
 def test_values_that_the_driver_of_amd_lacks_are_unread_and_a_gpu_without_files_is_lost(root, look):
     (root / "sys/bus/pci/devices/0000:3b:00.0/max_link_speed").write_text("\n")
     unread = look(
-        "ras/gfx_err_count=Query currently inaccessible", b"\x10\x00\x01\x09" * 99
+        "ras/gfx_err_count=Query currently inaccessible", b"\x10\x00\x01\x0a" * 99
     ).document["environment"]["unread"]
     assert unread["ecc_uncorrectable:volatile"] == (
         'cuda:1: the driver says "Query currently inaccessible"'
     )
-    assert unread["throttled"] == "cuda:1: gpu_metrics of format 1.9 is not known here"
+    assert unread["throttled"] == "cuda:1: gpu_metrics of format 1.10 is not known here"
     assert unread["pcie_max_generation"].startswith("cuda:1: ")
     shutil.rmtree(root / "sys/bus/pci/devices/0000:7b:00.0")
     found = samples(look())
@@ -251,6 +252,41 @@ def test_fields_of_the_firmware_table_are_at_the_offsets_of_c(revision):
     assert kit.gpus.amdgpu.parse_metrics(table) == expected
     with pytest.raises(kit.gpus.readings.Unread, match="ends too early"):
         kit.gpus.amdgpu.parse_metrics(table[:40])
+
+
+def test_attributes_of_the_newest_firmware_table_are_found_in_any_order_and_number():
+    attributes = [  # unit, type, attribute, values: as AMDGPU_METRICS_ENC_ATTR packs them
+        (2, 2, 0, (45,)),
+        (0, 6, 25, (5,)),
+        (10, 2, 4, (31,)),
+        (1, 2, 33, (1300,) * 8),
+        (0, 6, 9, (9,)),
+        (0, 6, 13, (3,)),
+        (0, 6, 12, (2**64 - 1,)),  # not filled
+        (0, 2, 31, (1, 1, 1, 0, 1, 1, 1, 65535)),
+        (0, 2, 16, (16,)),
+    ]
+    body = b"".join(
+        struct.pack(
+            f"<Q{len(values)}{'BbHhIiQq'[kind]}",
+            unit << 24 | kind << 20 | attribute << 10 | len(values),
+            *values,
+        )
+        for unit, kind, attribute, values in attributes
+    )
+    table = struct.pack("<HBBi", 8 + len(body), 1, 9, len(attributes)) + body
+    assert kit.gpus.amdgpu.parse_metrics(table) == {
+        "activity": 31,
+        "pcie_replays": 5,
+        "cycles": 9,
+        "regulator_thermal": 3,
+        "xgmi_up": (1, 1, 1, 0, 1, 1, 1, 65535),
+        "pcie_link_width": 16,
+    }
+    with pytest.raises(kit.gpus.readings.Unread, match="ends too early"):
+        kit.gpus.amdgpu.parse_metrics(table[:40])
+    with pytest.raises(kit.gpus.readings.Unread, match="unknown type"):
+        kit.gpus.amdgpu.parse_metrics(struct.pack("<HBBiQ", 16, 1, 9, 1, 9 << 20 | 1))
 
 
 def test_slowdowns_of_a_gpu_are_shares_of_the_firmware_cycles():

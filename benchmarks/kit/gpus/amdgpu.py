@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,24 +171,58 @@ LAYOUTS[8] = LAYOUTS[7]
 _SHARED = {"activity": 12}  # of all of these, the GPU's share of time at work, in percent
 
 
+# Format 1.9 is a list of attributes: a number of 64 bits, which has the attribute, the type of its
+# values and how many there are, and then the values (amdgpu: kgd_pp_interface.h, smu_cmn.h)
+LISTED = 9
+ALL_ONES = b"\xff" * 8  # as the driver fills a table first
+_TYPES = "BbHhIiQq"
+_ATTRIBUTES = {
+    4: "activity",
+    **dict(enumerate(("cycles", *LIMITERS), start=9)),
+    16: "pcie_link_width",
+    25: "pcie_replays",
+    31: "xgmi_up",
+}
+
+
 def parse_metrics(data: bytes) -> dict[str, Any]:
     """Return the fields of a `gpu_metrics`; what the firmware does not fill is all ones."""
     if len(data) < 4:
         raise Unread("gpu_metrics is empty")
     _, form, content = struct.unpack_from("<HBB", data)
-    if form != 1 or content not in LAYOUTS:
+    if form != 1 or content not in (*LAYOUTS, LISTED):
         raise Unread(f"gpu_metrics of format {form}.{content} is not known here")
     fields: dict[str, Any] = {}
-    for name, place in (LAYOUTS[content] | _SHARED).items():
-        width = "H" if name in _SHARED else _WIDTHS.get(name, "I")
-        try:
+    try:
+        for name, width, place in _listed(data) if content == LISTED else _placed(content):
             values = struct.unpack_from(f"<{width}", data, place)
-        except struct.error:
-            raise Unread("gpu_metrics ends too early") from None
-        size = struct.calcsize(f"<{width[-1]}")
-        if any(value != (1 << 8 * size) - 1 for value in values):
-            fields[name] = values if len(values) > 1 else values[0]
+            (unfilled,) = struct.unpack(f"<{width[-1]}", ALL_ONES[: struct.calcsize(width[-1])])
+            if any(value != unfilled for value in values):
+                fields[name] = values if len(values) > 1 else values[0]
+    except struct.error:
+        raise Unread("gpu_metrics ends too early") from None
     return fields
+
+
+def _placed(content: int) -> Iterator[tuple[str, str, int]]:
+    """Yield the name, the width and the place of each field of formats that have places."""
+    for name, place in (LAYOUTS[content] | _SHARED).items():
+        yield name, "H" if name in _SHARED else _WIDTHS.get(name, "I"), place
+
+
+def _listed(data: bytes) -> Iterator[tuple[str, str, int]]:
+    """Yield the same of the attributes that are read."""
+    (count,) = struct.unpack_from("<i", data, 4)
+    place = 8
+    for _ in range(count):
+        (encoded,) = struct.unpack_from("<Q", data, place)
+        kind, attribute, number = encoded >> 20 & 0xF, encoded >> 10 & 0x3FF, encoded & 0x3FF
+        if kind >= len(_TYPES) or not number:
+            raise Unread(f"gpu_metrics has an attribute of unknown type: {encoded:#x}")
+        width = f"{number}{_TYPES[kind]}"
+        if attribute in _ATTRIBUTES:
+            yield _ATTRIBUTES[attribute], width, place + 8
+        place += 8 + struct.calcsize(f"<{width}")
 
 
 def metric(gpu: Path, name: str) -> Any:
