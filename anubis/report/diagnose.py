@@ -20,9 +20,10 @@ from anubis.core.diagnose.evidence import (
     LogEvent,
     Rise,
 )
-from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.facts import SUSPENDED, FactKind, JobFact, Whom
+from anubis.core.diagnose.live_progress import AHEAD_S
 from anubis.report.json import json_line
-from anubis.text.wording import quantity, short_node_list
+from anubis.text.wording import moment, quantity, short_node_list, time_span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +63,7 @@ def headline(view: DiagnosisView) -> str:
     if not diagnosis.collectors:
         return f"{view.job}: cannot say: no usable evidence"
     if diagnosis.trouble is JobTrouble.UNKNOWN:
-        return f"{view.job}: cannot say: {_unknown(diagnosis, view.evidence)}"
+        return f"{view.job}: cannot say: {_unknown(view)}"
     if diagnosis.trouble is JobTrouble.NOTHING:
         return f"{view.job} moves, and nothing wrong was seen"
     verb = VERBS[diagnosis.trouble]
@@ -81,8 +82,19 @@ def _suspected(view: DiagnosisView) -> list[str]:
     return [", ".join([*clauses[:2], *more])] if clauses else []
 
 
-def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
+def _is_suspended(diagnosis: Diagnosis) -> bool:
+    return any(fact.code == SUSPENDED for fact in diagnosis.facts)
+
+
+def _was_ended(view: DiagnosisView) -> bool:
+    """Return whether its user or its scheduler ended the job."""
+    log = view.evidence.log
+    return not view.diagnosis.progress and any(event.code in ENDED for event in log)
+
+
+def _unknown(view: DiagnosisView) -> str:
     """Return the reason why the state of the job is unknown."""
+    diagnosis, evidence = view.diagnosis, view.evidence
     if slow := [fact.whom for fact in diagnosis.facts if fact.kind is FactKind.MAY_BE_SLOW]:
         late = [whom for whom in slow if whom != Whom()]
         more = f" and {len(late) - 2:,} more" if len(late) > 2 else ""
@@ -90,7 +102,9 @@ def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
         if not late:
             return "it moves, and may be slower than it was: its machines did more else before"
         return f"it moves, and its ranks wait for {names}{more}, which is no proof of slowness"
-    if any(event.code in ENDED for event in evidence.log) and not diagnosis.progress:
+    if _is_suspended(diagnosis):
+        return "it is suspended: whoever stopped its processes can let them go on"
+    if _was_ended(view):
         return "its user or its scheduler ended it, and no trouble before that was read"
     if diagnosis.progress:
         return "it moves, and has moved on since the trouble that was found"
@@ -98,6 +112,9 @@ def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
         return "its processes have ended, and nothing that was read shows how"
     if evidence.is_past:
         return "nothing that was read shows why it ended, or whether it ended well"
+    if followed := [fact for fact in diagnosis.facts if fact.is_followed]:
+        name = subject_name(followed[0].whom) if len(followed) == 1 else "its ranks"
+        return f"{name} wrote an error and more steps after it, so it may have gone on"
     if evidence.processes and not evidence.advances and not evidence.progress:
         return "nothing wrong was seen, but none of its ranks reported how far it is"
     if _last_note(evidence):
@@ -156,7 +173,11 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "why", "not known: nothing that was read shows why"
     if diagnosis.trouble is JobTrouble.NOTHING:
         yield "seen", moving(diagnosis.progress)
-    elif diagnosis.collectors and diagnosis.trouble is not JobTrouble.UNKNOWN:
+    elif diagnosis.trouble is JobTrouble.UNKNOWN:
+        for rise in view.evidence.progress:
+            if sign := _last_sign(rise, diagnosis.at):
+                yield "last seen", sign
+    elif diagnosis.collectors:
         yield "how sure", certainty(view)
         yield "cure", cure(diagnosis)
     for step in next_steps(view):
@@ -203,10 +224,21 @@ def _rises(count: str, rises: Sequence[Rise]) -> str:
     least = min(rises, key=lambda rise: rise.after - rise.before)
     ranks = frozenset[int]().union(*(rise.ranks for rise in rises))
     whose = f" of each of {len(ranks):,} ranks" if len(ranks) > 1 else ""
+    comma = ", the least" if len(rises) > 1 else ""
     return (
-        f"{count}{whose} rose, the least from {least.before:,} to {least.after:,} between"
+        f"{count}{whose} rose{comma} from {least.before:,} to {least.after:,} between"
         f" {clock(least.since)} and {clock(least.until)}"
     )
+
+
+def _last_sign(rise: Rise, at: float) -> str:
+    """Say until when a count rose, and how long ago that is; empty if it did not."""
+    if rise.until > at + AHEAD_S:
+        dated = f"the last of its {rise.what} are dated {moment(rise.until)}"
+        return f"{dated}, which is still to come: a clock, or the policy's zone, is wrong"
+    if rise.after <= rise.before or rise.until <= rise.since:
+        return ""
+    return f"{_rises(rise.what, [rise])}, {time_span(max(0.0, at - rise.until))} ago"
 
 
 def missing_evidence(gaps: Iterable[str]) -> str:
@@ -281,8 +313,9 @@ def settling(view: DiagnosisView) -> str:
     """Return options that show whether a job moves, or why it ended: counts of a running job at two
     times, or its logs."""
     evidence = view.evidence
-    is_over = evidence.is_past or evidence.alive is False
-    if is_over or (Collector.PROCESSES in evidence.collectors and not evidence.advances):
+    is_over = evidence.is_past or evidence.alive is False or _was_ended(view)
+    can_answer = bool(evidence.advances) or _is_suspended(view.diagnosis)
+    if is_over or (Collector.PROCESSES in evidence.collectors and not can_answer):
         if Collector.TRAINING_LOG not in evidence.collectors:
             return "--logs FOLDER"
         return "--dumps FOLDER" if is_over else "--hook FOLDER"

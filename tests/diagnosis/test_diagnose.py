@@ -142,6 +142,19 @@ def test_without_readable_evidence_the_answer_is_unknown(tmp_path: Path, caller:
     assert "cure" not in dict(report.ten_lines(view))
 
 
+def test_an_unknown_state_says_until_when_steps_rose(tmp_path: Path, caller: Caller):
+    now = caller.clock()
+    for ago_s, words in ((1200.0, "20 min ago"), (-3600.0, "still to come")):
+        dates = (datetime.fromtimestamp(now - ago_s + 10 * step, UTC) for step in range(-3, 1))
+        (tmp_path / "a.log").write_text(
+            "".join(f"{date:%Y-%m-%d %H:%M:%S} step {step}\n" for step, date in enumerate(dates))
+        )
+        os.utime(tmp_path / "a.log", (now + 3600, now + 3600))
+        view = anubis.diagnose_job(DiagnosisRequest(places={"logs": tmp_path}), caller)
+        assert view.diagnosis.answer is DiagnosisAnswer.UNKNOWN
+        assert words in dict(report.ten_lines(view))["last seen"]
+
+
 def test_a_request_without_any_place_is_refused(caller: Caller):
     with pytest.raises(UsageError, match="--dumps"):
         anubis.diagnose_job(DiagnosisRequest(job="4711", nodes=NODES), caller)

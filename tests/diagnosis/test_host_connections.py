@@ -369,3 +369,31 @@ with socket.socket() as server:
                 0,
             )
         peer.communicate()
+
+
+@pytest.mark.parametrize("is_rank", [False, True])
+def test_bytes_that_a_rank_receives_from_a_process_that_is_no_rank_count_as_loaded(is_rank):
+    """Between two real processes: a download, or traffic of the job."""
+    sender = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+    connection.sendall(b"x" * 1000)
+    sys.stdin.readline()
+    connection.sendall(b"x" * 300_000)
+    sys.stdin.read()
+"""
+    if not read_sendings():
+        pytest.skip("this kernel does not say what connections received")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        arguments = [sys.executable, "-c", sender, str(server.getsockname()[1])]
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, text=True) as peer:
+            ours, _ = server.accept()
+            with ours:
+                watch, ranks = SocketWatch(), {0: os.getpid()} | ({1: peer.pid} if is_rank else {})
+                ours.recv(1000, socket.MSG_WAITALL)
+                watch.sample(ranks)
+                print(file=peer.stdin, flush=True)
+                ours.recv(300_000, socket.MSG_WAITALL)
+                watch.sample(ranks)
+                assert watch.loaded_bytes(0) == (0 if is_rank else 300_000)
+                peer.communicate()

@@ -32,6 +32,7 @@ from anubis.core.diagnose.evidence import (
     ProcessState,
     Pulse,
     Rise,
+    Stall,
 )
 from anubis.core.diagnose.facts import FactKind, Whom, reason
 from anubis.core.diagnose.live_progress import (
@@ -108,6 +109,15 @@ def test_a_job_hangs_if_nothing_moves_while_a_rank_waits():
     assert standstill.observe(seen(2, (60, 59), (59, 59))) is None
     assert standstill.observe(seen(1 + STILL_S, (60, 59), (59, 59))) is None  # it may only pause
     assert standstill.observe(seen(1 + REST_S, (60, 59), (59, 59))) == 1
+
+
+def test_a_job_of_which_all_processes_are_stopped_is_suspended_and_no_rank_is_named():
+    """As Slurm suspends it, or a scheduler that lets jobs run in turn."""
+    for pulses, trouble, culprits in (("ss", JobTrouble.UNKNOWN, 0), ("as", JobTrouble.HUNG, 1)):
+        evidence = seen(0, (50, 49), (50, 49), pulses=pulses)
+        evidence = replace(evidence, stall=Stall(since=0.0, sentence="nothing moves"), alive=True)
+        analysis = analyse(reason(evidence, hang.RULES), evidence)
+        assert (analysis.trouble, len(analysis.culprits)) == (trouble, culprits)
 
 
 def test_a_job_without_waiting_ranks_does_not_hang():

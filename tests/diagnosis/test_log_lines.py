@@ -130,7 +130,7 @@ def test_gzipped_logs_are_read_as_far_as_they_go_and_broken_ones_are_one_sentenc
     lines, read = text.decode().splitlines(), list(read_lines(cut))
     assert list(read_lines(whole)) == lines
     assert len(read) > 1000
-    assert read[:-1] == lines[: len(read) - 1]
+    assert read == lines[: len(read)]  # no part of a line: it could mean something else
     with pytest.raises(EvidenceError, match=r"b\.log\.gz"):
         list(read_lines(broken))
 

@@ -363,6 +363,18 @@ def test_a_rank_that_failed_first_by_its_launcher_is_a_victim_if_it_blamed_anoth
     assert blamed(of_text(tmp_path, text)) == set()
 
 
+def test_a_step_of_slurm_is_no_step_of_training(tmp_path):
+    cancelled = "STEP 4711.0 ON n1 CANCELLED AT 2026-11-30T22:21:04 DUE TO TIME LIMIT ***\n"
+    assert of_text(tmp_path, f"slurmstepd: error: *** {cancelled}").progress == ()
+
+
+def test_a_rank_that_was_killed_after_it_had_blamed_another_is_a_victim(tmp_path):
+    killed = "srun: error: n2: task 3: Killed\n"
+    (tmp_path / "rank_3.log").write_text(raised("RuntimeError: Connection closed by peer [::1]:4"))
+    (tmp_path / "slurm-4.out").write_text("srun: error: n1: task 1: Killed\n" + killed)
+    assert blamed(read(tmp_path)) == {1}
+
+
 def test_among_undated_errors_the_launcher_decides_which_came_first(tmp_path):
     for rank in (0, 1):
         (tmp_path / f"rank_{rank}.log").write_text(raised(f"KeyError: {'ab'[rank]}", line=rank))
@@ -454,6 +466,7 @@ def dated_steps(numbers, say="step {}", *, every_s=10.0):
         "retry iteration {}: the store timed out",
         "poll step {}: 7 of 8 ranks ready",
         "health check step {} ok",
+        "exporter: scrape step {} done",
     ],
 )
 def test_counts_while_a_job_waits_are_no_steps(say, tmp_path):
@@ -530,6 +543,72 @@ def test_an_error_in_a_file_that_was_written_long_before_the_last_steps_ended_no
         os.utime(folder / "stderr.log", times=(written_at, written_at))
         (event,) = read(tmp_path).log
         assert event.gravity is gravity
+
+
+@pytest.mark.parametrize(
+    ("names", "node"),
+    [
+        (("n1/rank0.log", "n1/rank1.log", "n2/rank0.log", "n2/rank1.log"), "n2"),
+        (("n1/rank0.log", "n1/rank1.log", "n1/rank2.log", "n1/rank3.log"), "n2"),
+        (("slurm-71_0.out", "slurm-71_1.out", "slurm-71_2.out", "slurm-71_3.out"), "n2"),
+        (("n1_0.out", "n1_1.out", "n2_2.out", "n2_3.out"), "n2"),
+        (("slurm-71.out", "slurm-72.out", "slurm-73.out", "slurm-74.out"), ""),
+    ],
+)
+def test_numbers_in_names_of_files_are_ranks_of_the_job_or_of_the_node(tmp_path, names, node):
+    """The third file is of rank 2; as ranks of each node, collected on one, and as Slurm's."""
+    for place, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(raised("KeyError: 1") if place == 2 else "step 1\n")
+    (event,) = read(tmp_path).log
+    assert (event.rank, event.node) == ((2, node) if node else (None, ""))
+
+
+def test_a_number_that_is_in_several_folders_names_no_rank_but_its_folder(tmp_path):
+    for place, name in enumerate(("a/r/attempt_0/0", "b/r/attempt_0/0", "b/r/attempt_0/1")):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "stderr.log").write_text(raised("KeyError: 1") if place == 1 else "go\n")
+    (event,) = read(tmp_path, RankMap()).log
+    assert (event.rank, event.node) == (None, "b")
+
+
+def test_a_log_that_was_rotated_is_one_log(tmp_path):
+    lines = [*hours_of_steps(0), *raised("OSError: retrying").splitlines(True), *hours_of_steps()]
+    whole = tmp_path / "whole" / "rank_1.log"
+    whole.parent.mkdir()
+    whole.write_text("".join(lines))
+    cut = tmp_path / "cut" / "rank_1.log"
+    cut.parent.mkdir()
+    for name, part in (("", lines[90:]), (".1", lines[21:90]), (".2", lines[:21])):
+        cut.with_name(cut.name + name).write_text("".join(part))
+    for log in (whole, cut):
+        os.utime(log, (END, END))
+    of_whole, of_parts = read(whole.parent), read(cut.parent)
+    assert (of_parts.log, of_parts.progress) == (of_whole.log, of_whole.progress)
+    assert [event.gravity for event in of_parts.log] == [Gravity.NOTE]
+
+
+def test_steps_that_are_younger_than_their_file_show_no_progress(tmp_path):
+    """Their clock is wrong: the job may have stopped when its file was last changed."""
+    log = tmp_path / "rank_0.log"
+    log.write_text("".join(hours_of_steps()))
+    for changed_at, rises in ((END, True), (END - 7200, False)):
+        os.utime(log, (changed_at, changed_at))
+        (rise,) = read(tmp_path).progress
+        assert (rise.after > rise.before) == rises
+
+
+def test_an_error_before_steps_of_its_rank_is_blamed_only_if_something_ended(tmp_path):
+    """The steps may have been in a buffer until the rank ended."""
+    steps = "".join(f"step {step}\n" for step in range(20))
+    (tmp_path / "rank_1.log").write_text(raised("OSError: retrying") + steps)
+    assert blamed(read(tmp_path)) == set()
+    (tmp_path / "rank_2.log").write_text(
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:71] Read error\n"
+    )
+    assert blamed(read(tmp_path)) == {1}
+    (tmp_path / "rank_3.log").write_text(raised("KeyError: 1"))
+    assert blamed(read(tmp_path)) == {3}
 
 
 def test_a_traceback_among_many_others_has_the_date_of_the_line_before_it(tmp_path):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence
-from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Reasoning, Whom
+from anubis.core.diagnose.facts import FAILED_FIRST, SUSPENDED, FactKind, JobFact, Reasoning, Whom
 from anubis.core.diagnose.live_progress import proof
 
 SURE_S = 5.0  # margin before the last move, because clocks differ
@@ -70,6 +70,14 @@ LASTING = {
     *(FactKind.UNLIKE_PEERS, FactKind.OUTLIER, FactKind.SETTINGS_DIFFER, FactKind.NETWORK_FAULT),
     *(FactKind.BAD_LOSS, FactKind.SLOWED, FactKind.MAY_BE_SLOW),
 }  # facts that remain true of a job that moves
+CONSEQUENCES = {
+    *(FactKind.DISTRIBUTED_ERROR, FactKind.MISSING, FactKind.STANDSTILL, FactKind.GONE),
+    *(FactKind.ABSENT, FactKind.LIKELY_PART, FactKind.COMMON_PART, FactKind.SILENT),
+}  # facts that an error of a rank may be behind
+UNRELATED = {
+    *(FactKind.SETTINGS_DIFFER, FactKind.NETWORK_FAULT, FactKind.OUTLIER, FactKind.UNLIKE_PEERS),
+    *(FactKind.SLOWED, FactKind.MAY_BE_SLOW),
+}  # facts that say nothing of an error
 HARMLESS = {FactKind.SETTINGS_DIFFER}  # no trouble, unless it names a node
 
 
@@ -89,6 +97,7 @@ class Analysis:
 def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
     until = min((rise.until for rise in proof(evidence)), default=-math.inf)
     current = [fact for fact in reasoning.facts if not _is_survived(fact, until)]
+    current = _drop_followed(current, evidence)
     for tier in TIERS:
         facts = [fact for fact in current if fact.kind in tier.kinds]
         if tier.firsts:
@@ -124,11 +133,22 @@ def _is_survived(fact: JobFact, until: float) -> bool:
     return fact.kind not in LASTING and fact.at is not None and fact.at < until - SURE_S
 
 
+def _drop_followed(facts: list[JobFact], evidence: JobEvidence) -> list[JobFact]:
+    """Drop errors whose ranks counted steps afterwards, unless consequences show that something
+    failed, and nothing but these errors may explain it."""
+    left = [fact for fact in facts if not fact.is_followed]
+    kinds = {fact.kind for fact in left} - UNRELATED
+    failed = bool(kinds) or any(end.code or end.signal for end in evidence.exits)
+    return facts if failed and kinds <= CONSEQUENCES else left
+
+
 def _trouble(likely: JobTrouble, facts: Sequence[JobFact], evidence: JobEvidence) -> JobTrouble:
     """Trouble by what the processes do, which outweighs the usual meaning of facts: a job whose
     processes are gone has failed, a job with a rank that others wait for hangs, and a job that
     moves has not failed."""
     kinds = {fact.kind for fact in facts}
+    if likely is JobTrouble.UNKNOWN and any(fact.code == SUSPENDED for fact in facts):
+        return likely
     if _may_be_over(facts, evidence):
         return likely
     moves = bool(proof(evidence)) and kinds <= LASTING

@@ -72,6 +72,7 @@ class LogEvent:
     device: str = ""  # a PCI address, `mlx5_0`, `nvme0n1`
     detail: str = ""  # key of the same error on other ranks: without addresses and numbers
     lasted_s: float = 0.0  # how long the trouble had lasted by then, if the line says so
+    is_followed: bool = False  # by steps of its rank, which may have been in a buffer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,6 +53,7 @@ class FactKind(StrEnum):
     NETWORK_FAULT = "network-fault"  # found by topology, counters or a scan
 
 
+SUSPENDED = "suspended"  # code: all processes are stopped, which is no fault
 FAILED_FIRST = "failed-first"  # code: the launcher reports which process failed first
 
 
@@ -76,6 +77,7 @@ class JobFact:
     at: float | None = None  # since when
     peer: Whom | None = None  # the other end of a distributed error
     because: tuple[JobFact, ...] = ()  # what it was concluded from
+    is_followed: bool = False  # by steps of its rank: it may have ended nothing
 
 
 DEPTH = 16  # rounds: a bound for rules that feed each other

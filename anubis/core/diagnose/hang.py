@@ -17,7 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from anubis.core.diagnose.crash import crash_window
 from anubis.core.diagnose.evidence import Call, CallState, Collector, Gravity, JobEvidence, Pulse
-from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
+from anubis.core.diagnose.facts import (
+    SUSPENDED,
+    FactKind,
+    Hearing,
+    InferenceRule,
+    JobFact,
+    Whom,
+)
 from anubis.core.diagnose.live_progress import HALF_REST_S, is_waiting
 from anubis.core.diagnose.waiting import Root, Wait, Waiting
 
@@ -171,7 +178,7 @@ def _first_launch(wait: Wait, evidence: JobEvidence) -> float | None:
 STATES = {
     Pulse.MUTE: "runs, and its interpreter does not answer: C code keeps its lock",
     Pulse.GONE: "is gone",
-    Pulse.STOPPED: "is there, and does not answer",
+    Pulse.STOPPED: "is stopped, as by SIGSTOP or a debugger",
     Pulse.UNHEARD: "does not answer the others: it is stopped, gone or out of reach",
 }
 
@@ -181,8 +188,17 @@ DEAF = "is there, and nothing in it answers"
 
 def _processes(hearing: Hearing) -> Iterable[JobFact]:
     """Yield processes that do not answer. If most are mute, their machine is the reason, and no
-    mute one is named."""
+    mute one is named. If all are stopped, whoever stopped them will let them go on."""
     evidence = hearing.evidence
+    stopped = [process.pulse is Pulse.STOPPED for process in evidence.processes]
+    if len(stopped) > 1 and all(stopped):
+        yield JobFact(
+            kind=FactKind.STANDSTILL,
+            whom=Whom(),
+            evidence=f"all {len(stopped)} processes are stopped, as those of a suspended job",
+            code=SUSPENDED,
+        )
+        return
     followers = _followers(evidence)
     mute = sum(process.pulse is Pulse.MUTE for process in evidence.processes)
     for process in evidence.processes:
@@ -382,7 +398,7 @@ RULES = (
     InferenceRule(
         name="ranks whose process is stopped or gone",
         needs=frozenset({Collector.PROCESSES}),
-        gives=frozenset({FactKind.STOPPED, FactKind.GONE}),
+        gives=frozenset({FactKind.STOPPED, FactKind.GONE, FactKind.STANDSTILL}),
         infer=_processes,
     ),
     InferenceRule(

@@ -7,6 +7,7 @@ hides the first (NCCL issue 795). Errors that nine of ten ranks share are the pr
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ OWN = {Gravity.APPLICATION: FactKind.APPLICATION_ERROR, Gravity.MEMORY: FactKind
 SHARED_STORAGE = frozenset({"storage-stale", "storage-io", "storage-timeout", "transport-down"})
 OWN_LINK = frozenset({"nccl-ib-port", "nccl-ib-device"})  # told by NCCL, of a NIC of its own node
 ABORT = 6  # the signal of a process that ends itself; c10d does so after others failed
+GLOG = re.compile(r"^\[[IWEF]\d{4} [\d:.]{8,20} [\w.]{1,80}:\d+\] ?")
 RANK = "rank "  # begins a peer that a line names by its number
 LOCAL = ("127.", "::1", "localhost", "0.0.0.0")  # a process of the same node
 
@@ -62,10 +64,16 @@ def _error_fact(
     return JobFact(
         kind=kind,
         whom=Whom(node=node, rank=event.rank, device=event.device),
-        evidence=f"{speaker}{where}: {event.text}{then}",
+        evidence=f"{speaker}{where}: {quote(event)}{then}",
         code=event.code,
         at=event.at,
+        is_followed=event.is_followed,
     )
+
+
+def quote(event: LogEvent) -> str:
+    """Return its line without the date and the place in PyTorch's code before it."""
+    return GLOG.sub("", event.text)
 
 
 def _firsts(evidence: JobEvidence) -> Iterator[tuple[LogEvent, list[LogEvent]]]:
@@ -101,10 +109,11 @@ def _shared_errors(hearing: Hearing) -> Iterator[JobFact]:
                 yield JobFact(
                     kind=FactKind.SAME_ERROR,
                     whom=Whom(),
-                    evidence=f"{len(events)} of {count} {units}: {first.text}",
+                    evidence=f"{len(events)} of {count} {units}: {quote(first)}",
                     confidence=len(events) / count,
                     code=first.code,
                     at=first.at,
+                    is_followed=all(event.is_followed for event in events.values()),
                 )
 
 
@@ -153,7 +162,7 @@ def _reported_absent(hearing: Hearing) -> Iterator[JobFact]:
             yield JobFact(
                 kind=FactKind.ABSENT,
                 whom=Whom(node=node, rank=rank),
-                evidence=f"rank {rank}{where} did not come, as others report: {event.text}",
+                evidence=f"rank {rank}{where} did not come, as others report: {quote(event)}",
                 confidence=LAUNCHER_CONFIDENCE,
                 code=event.code,
                 at=event.at,
@@ -219,7 +228,7 @@ def peer_node(evidence: JobEvidence, peer: str) -> str:
 def _report(evidence: JobEvidence, event: LogEvent, peer: Whom | None) -> str:
     reporter = node_of(evidence, event) or "a rank"
     about = f" reports {peer.node}" if peer else ""
-    return f"{reporter}{about}: {event.text}"
+    return f"{reporter}{about}: {quote(event)}"
 
 
 def _deaths(hearing: Hearing) -> Iterator[JobFact]:
@@ -229,9 +238,11 @@ def _deaths(hearing: Hearing) -> Iterator[JobFact]:
     began = min(
         (end.at for end in evidence.exits if end.is_first and end.at is not None), default=None
     )
+    victims = {first.rank for first, _ in _firsts(evidence) if first.gravity is Gravity.DISTRIBUTED}
     for ended in evidence.exits:
         is_later = began is not None and ended.at is not None and ended.at >= began
-        if ended.signal not in OURS or (is_later and not ended.is_first):
+        is_victim = ended.rank in victims  # it ended after another one had
+        if ended.signal not in OURS or is_victim or (is_later and not ended.is_first):
             continue
         node = evidence.ranks.node_of(ended.rank)
         where = f" on {node}" if node else ""

@@ -159,7 +159,7 @@ REPEATED = "x across cluster]"  # Ray: other processes wrote the same
 INNER = re.compile(r"^\[[a-z_]{2,20}\d{1,6}\]")  # a launcher says which of its processes speaks
 HEAD = 2000  # lines that show which it is
 LABELLED = 0.9  # of them
-OTHERS = ("srun:", "slurmstepd:")  # words of Slurm itself
+SLURMS = ("srun:", "slurmstepd:")  # words of Slurm itself: it calls the start of a task a step
 FEWEST = 4  # lines, if the number of ranks is unknown
 
 
@@ -253,7 +253,7 @@ def _worker_label(line: str) -> tuple[LineLabel, str] | None:
 
 def task_labels(head: Iterable[str], ranks: RankMap) -> TaskLabels | None:
     """Infer labels from the first lines of a file; None if they are not labelled."""
-    lines = [line for line in head if line.strip() and not line.startswith(OTHERS)]
+    lines = [line for line in head if line.strip() and not line.startswith(SLURMS)]
     if lines and sum(map(bool, map(CONTAINER.match, lines))) >= LABELLED * len(lines):
         return TaskLabels(are_containers=True)
     matches = [match for match in map(LABEL.match, lines) if match]

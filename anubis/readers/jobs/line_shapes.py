@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from anubis.core.diagnose.error_classes import ZEROS, ErrorClass, ErrorClasses
-from anubis.readers.jobs.launcher_words import MARKS, REPEATED
+from anubis.readers.jobs.launcher_words import MARKS, REPEATED, SLURMS
 
 PREFIX = re.compile(r"^(?:\[\d+\] ?|\d+: ?)?\[(?:(rank)|[a-z_]{2,20}?)(\d{1,6})\]:? ?")
 STEP = re.compile(r"(?<![a-z])(?:step|iter|iteration)s?\b[\"']?[ \t=:#\[]{0,10}(\d{1,12})\b", re.I)
@@ -18,7 +18,8 @@ STEP_WORDS = ("step", "iter", "Step", "Iter")
 # what counts while nothing moves
 WAITING = re.compile(
     r"\b(?:waiting|retry(?:ing)?|attempt|heartbeat|watchdog|monitor(?:ing)?|poll(?:ing)?|health"
-    r"|no progress|stall(?:ed)?|stuck|timed out)\b",
+    r"|no progress|stall(?:ed)?|stuck|timed out|scrap(?:e|ing)|export(?:er|ing)"
+    r"|prefetch(?:ed|ing)?|queued|alive|uptime)\b",
     re.I,
 )
 ENTRY = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.+)")
@@ -67,7 +68,8 @@ def find_shape(line: str, classes: ErrorClasses) -> LineShape:
     """Return the shape of a line in which each digit is a zero."""
     prefix = _prefix(line)
     text = line[prefix:]
-    step = STEP.search(text) if any(word in text for word in STEP_WORDS) else None
+    may_count = any(word in text for word in STEP_WORDS) and not text.startswith(SLURMS)
+    step = STEP.search(text) if may_count else None
     has_words = any(word in text for word in WORDS) or text.startswith((*CHAINED, "===="))
     return LineShape(
         prefix=prefix,

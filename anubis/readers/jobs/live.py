@@ -207,7 +207,7 @@ class LiveLook:
     rests: Mapping[int, float] = field(default_factory=dict)  # ranks, and for how long
     sleeps: Mapping[int, int] = field(default_factory=dict)  # ranks, and how often they slept
     moved_bytes: Mapping[int, int] = field(default_factory=dict)  # of ranks, read and written
-    storing: tuple[int, ...] = ()  # ranks that read or write much: others may wait for them
+    storing: tuple[int, ...] = ()  # ranks that read, write or load much: others may wait for them
     alone: tuple[int, ...] = ()  # ranks that work at many places: likewise
     late: tuple[int, ...] = ()  # ranks that do not answer, and did so not long ago
     quiet_s: float = 0.0  # for so long nothing has moved
@@ -294,7 +294,10 @@ def watch_ranks(
                 waited_before=_waited_before(ranks, processors),
                 rests=_known(ranks, processors.rest_s),
                 sleeps=_known(ranks, processors.sleeps),
-                moved_bytes=_known(ranks, processors.moved_bytes),
+                moved_bytes={
+                    rank: moved + sockets.loaded_bytes(rank)
+                    for rank, moved in _known(ranks, processors.moved_bytes).items()
+                },
             )
             hangs = standstill.observe(evidence_of_looks([look])) is not None
             yield replace(

@@ -114,7 +114,7 @@ def evidence_of_job(looks: Sequence[LiveLook]) -> JobEvidence:
     alone = [rank for look in looks for rank in look.alone]
     if (storing or alone) and not (evidence.gaps.get(Collector.PROGRESS) or proof(evidence)):
         why = (
-            f"{rank_list(storing)} read or write much: others may wait for that"
+            f"{rank_list(storing)} read, write or load much: others may wait for that"
             if storing
             else f"others may wait for {rank_list(alone)}, at work at many places of the program"
         )

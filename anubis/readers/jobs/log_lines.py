@@ -78,8 +78,8 @@ def read_lines(
     path: Path, *, longest: int = LONGEST, most_bytes: int | None = None
 ) -> Iterator[str]:
     """Yield lines without their ends. A carriage return ends one as well: progress bars use it. A
-    packed file that was cut off ends there. `most_bytes`: from the end of a file that is not
-    packed."""
+    packed file that was cut off ends with its last whole line. `most_bytes`: from the end of a file
+    that is not packed."""
     try:
         with path.open("rb") as file:
             head = file.read(2)
@@ -102,7 +102,15 @@ def split_lines(
     """Yield lines. `is_cut`: the first one lacks its beginning, which says whose it is, and is left
     out."""
     rest, total, recoded = b"", 0, None
-    while total < MOST_BYTES and (chunk := _read_chunk(file, is_first=not total)):
+    while total < MOST_BYTES:
+        try:
+            chunk = file.read1(CHUNK) if isinstance(file, gzip.GzipFile) else file.read(CHUNK)
+        except EOFError:
+            if total:
+                return  # a packed file was cut off here, and so was its last line
+            raise
+        if not chunk:
+            break
         if not total and (encoding := encoding or UTF_16.get(chunk[:2], "")):
             recoded = codecs.getincrementaldecoder(encoding)("replace")
         total += len(chunk)
@@ -114,16 +122,6 @@ def split_lines(
         rest = rest[:longest]
     if rest and not is_cut:
         yield _text(rest, longest)
-
-
-def _read_chunk(file: IO[bytes], *, is_first: bool) -> bytes:
-    """Read the next bytes, also those before the place where a packed file was cut off."""
-    try:
-        return file.read1(CHUNK) if isinstance(file, gzip.GzipFile) else file.read(CHUNK)
-    except EOFError:
-        if is_first:
-            raise
-        return b""
 
 
 def _text(line: bytes, longest: int) -> str:

@@ -36,16 +36,17 @@ _HEADER = struct.Struct("=IHHII")  # length, kind, flags, number, process
 _REQUEST = struct.Struct("=BBBxI48x")  # family, protocol, extensions, states, any ends
 _ATTRIBUTE = struct.Struct("=HH")  # length, kind
 _INODE_AT, _ATTRIBUTES_AT = 68, 72  # places in an answer
-_ACKNOWLEDGED, _BUSY = struct.Struct("=Q"), struct.Struct("=QQ")
-_ACKNOWLEDGED_AT, _BUSY_AT = 120, 168  # places in tcp_info, of Linux 4.10 and later
+_BYTES, _BUSY = struct.Struct("=QQ"), struct.Struct("=QQ")  # acknowledged and received
+_BYTES_AT, _BUSY_AT = 120, 168  # places in tcp_info, of Linux 4.10 and later
 
 
 @dataclass(frozen=True)
 class Sending:
-    """What a connection has sent so far."""
+    """What a connection has sent and received so far."""
 
     acknowledged_bytes: int
     busy_s: float  # bytes were on their way, and the other end had room for them
+    received_bytes: int = 0
 
 
 def read_sendings() -> dict[int, Sending]:
@@ -97,9 +98,9 @@ def _sending(message: bytes) -> Sending | None:
 def _parse_information(counts: bytes) -> Sending | None:
     if len(counts) < _BUSY_AT + _BUSY.size:
         return None
-    (acknowledged,) = _ACKNOWLEDGED.unpack_from(counts, _ACKNOWLEDGED_AT)
+    acknowledged, received = _BYTES.unpack_from(counts, _BYTES_AT)
     busy_us, no_room_us = _BUSY.unpack_from(counts, _BUSY_AT)
-    return Sending(acknowledged, max(0, busy_us - no_room_us) / 1e6)
+    return Sending(acknowledged, max(0, busy_us - no_room_us) / 1e6, received)
 
 
 def _aligned(length: int) -> int:
@@ -175,6 +176,8 @@ class SocketWatch:
     """Samples of the connections of processes by their ranks, and what the last samples saw."""
 
     _seen: dict[_Place, deque[_Sample]] = field(default_factory=dict)
+    _received: dict[int, dict[int, int]] = field(default_factory=dict)  # rank → inode → so far
+    _loaded: dict[int, int] = field(default_factory=dict)  # rank → bytes from no rank of this host
 
     def sample(self, pids: Mapping[int, int]) -> None:
         """Take a sample; `pids`: by rank. A process that may not be read has no connections."""
@@ -188,6 +191,8 @@ class SocketWatch:
                 peer_rank = owners.get(back)
                 if peer_rank == rank:
                     continue
+                if peer_rank is None and wire.inode in sendings:
+                    self._note_received(rank, wire.inode, sendings[wire.inode].received_bytes)
                 key = rank, address_of(wire.here), address_of(wire.there), peer_rank
                 before = now.get(key, _Sample())
                 # what the other end leaves unread waits for its program, not for the wire
@@ -203,6 +208,15 @@ class SocketWatch:
             self._seen.setdefault(key, deque(maxlen=WINDOW)).append(sample)
         for key in self._seen.keys() - now.keys():
             del self._seen[key]
+
+    def _note_received(self, rank: int, inode: int, count: int) -> None:
+        before = self._received.setdefault(rank, {})
+        self._loaded[rank] = self.loaded_bytes(rank) + max(0, count - before.get(inode, count))
+        before[inode] = count
+
+    def loaded_bytes(self, rank: int) -> int:
+        """Return how many bytes a rank received since the first sample, as in a download."""
+        return self._loaded.get(rank, 0)
 
     def connections(self) -> Iterator[Connection]:
         for (rank, own, peer, peer_rank), samples in self._seen.items():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from functools import partial
@@ -31,6 +32,8 @@ from anubis.core.diagnose.evidence import (
     RankMap,
     Rise,
 )
+from anubis.core.diagnose.live_progress import AHEAD_S
+from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.launcher_words import (
     HEAD,
@@ -71,6 +74,8 @@ from anubis.readers.jobs.trace_reader import Broken, TraceReader
 
 ATTEMPT = re.compile(r"^(?P<run>.*?)attempt_(?P<attempt>\d+)/(?P<local>\d+)/std(out|err)\.log")
 OF_RANK = re.compile(r"(?:^|[._-])(?:rank|log|std(?:out|err))[._-]?(\d{1,6})(?:[._-]|$)", re.I)
+ROTATED = re.compile(r"^(.+)[.-](\d{1,8})(?:\.gz)?$")  # by logrotate, or by Python's handlers
+NUMBERED = re.compile(r"^(.*\D)(\d{1,6})(?:\.(?:log|out|err|txt))?(?:\.gz)?$")
 BARE = re.compile(r"^(\d{1,6})\.?(?:log|out|err|txt)?(?:\.gz)?$")
 NCCL = re.compile(
     r"(?:^|[\s\]])([A-Za-z0-9][\w.-]*):(\d+):(\d+) \[(-?\d+)\] (?:\S+ )?NCCL (WARN|INFO) ?(.*)"
@@ -129,9 +134,16 @@ class LogSource:
     """A file, and what its name says."""
 
     path: Path
+    earlier: tuple[Path, ...] = ()  # files of the same log before it was rotated, oldest first
     node: str = ""
     rank: int | None = None
     local: int | None = None
+
+    def lines(self) -> Iterator[str]:
+        for path in self.earlier:
+            with suppress(EvidenceError):  # later ones say more
+                yield from read_lines(path)
+        yield from read_lines(self.path)
 
 
 def read_training(
@@ -150,7 +162,7 @@ def read_training(
 def _read(ranks: RankMap, shapes: LineShapes, zone: tzinfo, source: LogSource) -> Reading:
     about = written_at(source.path)
     reading = Reading(source=source, ranks=ranks, shapes=shapes, zone=zone, about=about)
-    reading.hear(read_lines(source.path))
+    reading.hear(source.lines())
     return reading
 
 
@@ -159,19 +171,96 @@ def sources_of(files: Iterable[Path], root: Path, ranks: RankMap) -> list[LogSou
     nodes = tuple(dict.fromkeys(ranks.nodes.values()))
     last: dict[str, int] = {}
     named_files: list[tuple[LogSource, str, int]] = []
-    for file in files:
+    for file, earlier in _join_rotated(files):
         node = node_of_file(file, root, nodes)
         match = ATTEMPT.match(file.as_posix())
         if match:
             attempt, run = int(match["attempt"]), match["run"]
             last[run] = max(last.get(run, 0), attempt)
-            source = LogSource(path=file, node=node, local=int(match["local"]))
+            local = int(match["local"])
+            source = LogSource(path=file, earlier=earlier, node=node, local=local)
             named_files.append((source, run, attempt))
             continue
         named = OF_RANK.search(file.name) or BARE.match(file.name)
         rank = int(named[1]) if named else None
-        named_files.append((LogSource(path=file, node=node, rank=rank), "", 0))
-    return [source for source, run, attempt in named_files if attempt == last.get(run, 0)]
+        named_files.append((LogSource(path=file, earlier=earlier, node=node, rank=rank), "", 0))
+    sources = [source for source, run, attempt in named_files if attempt == last.get(run, 0)]
+    sources = _number_files(sources, ranks)
+    return _place_numbers(sources, ranks) if ranks.nodes else _name_folders(sources, root)
+
+
+def _join_rotated(files: Iterable[Path]) -> Iterator[tuple[Path, tuple[Path, ...]]]:
+    """Yield each log with the files that it was before it was rotated, oldest first."""
+    earlier: dict[Path, list[tuple[int, Path]]] = {}
+    every = dict.fromkeys(files)
+    for file in every:
+        match = ROTATED.match(file.name)
+        if match and (log := file.with_name(match[1])) in every:
+            is_date = len(match[2]) == len("20261130")
+            earlier.setdefault(log, []).append((int(match[2]) * (1 if is_date else -1), file))
+    joined = {file for parts in earlier.values() for _, file in parts}
+    for file in every:
+        if file not in joined:
+            yield file, tuple(part for _, part in sorted(earlier.get(file, ())))
+
+
+def _number_files(sources: list[LogSource], ranks: RankMap) -> list[LogSource]:
+    """Return files with their ranks also if only a number at the end of their names says it, as in
+    `slurm-4711_0.out`: if such numbers are exactly those of the ranks."""
+    series: dict[tuple[Path, str], list[tuple[int, LogSource]]] = {}
+    for source in sources:
+        match = NUMBERED.match(source.path.name)
+        if match and source.rank is source.local is None:
+            prefix = NUMBER.sub("#", match[1])  # it may name its node
+            series.setdefault((source.path.parent, prefix), []).append((int(match[2]), source))
+    ranked = {
+        source.path: rank
+        for files in series.values()
+        if len(files) > 1
+        and sorted(rank for rank, _ in files) == sorted(ranks.nodes or range(len(files)))
+        for rank, source in files
+    }
+    return [replace(source, rank=ranked.get(source.path, source.rank)) for source in sources]
+
+
+def _name_folders(sources: list[LogSource], root: Path) -> list[LogSource]:
+    """Return files with the first folders that differ as their nodes, if a number is in several of
+    these folders: then it is one of each folder, and which rank that is is unknown."""
+    parts = [source.path.relative_to(root).parts[:-1] for source in sources]
+    depth = next(
+        (at for at, of_all in enumerate(zip(*parts, strict=False)) if len({*of_all}) > 1), 0
+    )
+    if not all(len(folders) > depth for folders in parts):
+        return sources
+    numbers = [source.rank if source.local is None else source.local for source in sources]
+    places = {
+        (number, folders[depth])
+        for number, folders in zip(numbers, parts, strict=True)
+        if number is not None
+    }
+    if len({number for number, _ in places}) == len(places):
+        return sources
+    return [
+        replace(source, rank=None, local=number, node=folders[depth])
+        for source, number, folders in zip(sources, numbers, parts, strict=True)
+    ]
+
+
+def _place_numbers(sources: list[LogSource], ranks: RankMap) -> list[LogSource]:
+    """Return files whose numbers and nodes agree. If they do not, the numbers are of ranks on
+    their nodes; or, if a node has not so many, all files lie on a node that only collects them."""
+    named = [source for source in sources if source.rank is not None and source.node]
+    if all(ranks.node_of(source.rank or 0) in ("", source.node) for source in named):
+        return sources
+    are_local = all(ranks.rank_on(source.node, source.rank or 0) is not None for source in named)
+    return [
+        source
+        if source.rank is None or not source.node
+        else replace(source, rank=None, local=source.rank)
+        if are_local
+        else replace(source, node="")
+        for source in sources
+    ]
 
 
 @dataclass(kw_only=True)
@@ -199,11 +288,14 @@ class _StepRun:
     def step_s(self) -> float:
         return (self.until - self.since) / max(1, self.count - 1)
 
-    def progress(self) -> Rise:
+    def progress(self, about: float) -> Rise:
+        """Return the rise. Lines cannot be younger than the last change of their file, `about`: if
+        they are, their clock is wrong, and they show no progress."""
+        shows_it = self.count >= FEWEST_STEPS and self.until <= about + AHEAD_S
         return Rise(
             what="steps",
             before=self.first,
-            after=self.last if self.count >= FEWEST_STEPS else self.first,
+            after=self.last if shows_it else self.first,
             since=self.since,
             until=self.until,
             vouches_s=min(max(FRESH_S, STEPS * self.step_s), LONGEST_FRESH_S),
@@ -470,6 +562,12 @@ class Reading:
                 self._counts[speaker, event.code] = 0
                 self._lived_on += 1
 
+    def is_followed(self, speaker: Speaker, event: LogEvent) -> bool:
+        """Return whether the speaker counted steps after its last error. They may have been in a
+        buffer until it ended, so they do not prove that it went on."""
+        sequel = self._sequels.get(speaker)
+        return event.gravity in OWN_ERRORS and bool(sequel and sequel.steps >= LIVED_ON_STEPS)
+
     def lived_until(self) -> Iterator[float]:
         """Yield times before which no error ended the job, as it did steps for a while since. The
         file was written no earlier than its lines were."""
@@ -701,7 +799,8 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
             if event.gravity in OUTLIVED and (event.written_by or lived_until) < lived_until:
                 event = replace(event, gravity=Gravity.NOTE)
             spoke, node = places.locate(speaker, host, reading.source)
-            log.append(replace(event, rank=spoke, node=event.node or node))
+            is_followed = reading.is_followed(speaker, event)
+            log.append(replace(event, rank=spoke, node=event.node or node, is_followed=is_followed))
         named: set[str] = set()
         for speaker in reading.speakers:
             spoke, node = places.locate(speaker, "", reading.source)
@@ -766,7 +865,7 @@ def _drop_earlier_runs(readings: Iterable[Reading]) -> None:
 def _steps_of(readings: Iterable[Reading]) -> tuple[Rise, ...]:
     """Return the steps of the job. All ranks do a step together; if several count steps, the one
     that counted last least often counts."""
-    runs = [run.progress() for reading in readings for run in reading.steps.values()]
+    runs = [run.progress(reading.about) for reading in readings for run in reading.steps.values()]
     return tuple(sorted(runs, key=lambda run: run.until + run.vouches_s)[:1])
 
 
@@ -805,7 +904,8 @@ class _Places:
         node = source.node or self.ranks.node_named(host)
         if rank is None and speaker.process in self.processes:
             rank = self.processes[speaker.process]
-        if rank is None and speaker.local is not None:
+        is_of_folder = source.node and not self.ranks.nodes  # whose ranks are unknown
+        if rank is None and speaker.local is not None and not is_of_folder:
             rank = self._global(speaker.local, node)
         if rank is not None and not node:
             node = self.ranks.node_of(rank)
