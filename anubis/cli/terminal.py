@@ -1,4 +1,4 @@
-"""The person at the terminal, as the caller of operations."""
+"""The person at the terminal, as the caller of operations. SIGTERM stops one as Ctrl-C does."""
 
 from __future__ import annotations
 

@@ -342,7 +342,7 @@ def _new_campaign(
         created_at=at,
     )
     if changed := _changed_kinds(campaign.plan.nodes, premises.skus):
-        if brief.request.is_first_gate:
+        if brief.request.is_instead_of_validation:
             raise NothingLearnedError(f"{changed}, so its own measurements show nothing: {ACCEPT}")
         caller.remark(changed)
     if campaign.is_in_memory:  # its results are no older than its request

@@ -81,7 +81,7 @@ def _acceptance(request: ValidateRequest, nodes: Collection[str], caller: Caller
         job=request.job,
         leaves_out_busy=request.leaves_out_busy,
         repaired=request.repaired,
-        is_first_gate=True,
+        is_instead_of_validation=True,
         suite=request.suite,
         policy=request.policy,
         benchmarks=request.benchmarks,

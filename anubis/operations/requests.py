@@ -195,7 +195,7 @@ class CampaignRequest(Unasked):
     job: str = ""  # id of the job that the nodes are for: its own work there is no obstacle
     leaves_out_busy: bool = False  # named nodes at work are left out, and the others measured
     repaired: bool = False  # the nodes come from a repair
-    is_first_gate: bool = False  # it learns by itself, because nodes of this kind have no criteria
+    is_instead_of_validation: bool = False  # no criteria of such nodes exist: it learns them
 
     def __post_init__(self) -> None:
         if (self.counters or self.over_s) and not self.crosses_fabric:

@@ -1,4 +1,4 @@
-"""The answer of a gate: in one sentence, and as the document for programs."""
+"""The answer of a gate: go, no-go or unknown, as one sentence and as the document for programs."""
 
 from __future__ import annotations
 

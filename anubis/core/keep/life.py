@@ -1,4 +1,5 @@
-"""Facts known about a node, and the state that follows from them. States are derived, never set."""
+"""Facts known about a node, and its state (new, in service, suspect, out …), which follows from
+them and is never set."""
 
 from __future__ import annotations
 

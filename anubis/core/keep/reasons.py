@@ -1,5 +1,4 @@
-"""The reason that a node shows while Anubis keeps it from jobs, by which others recognise the
-cordon."""
+"""The reason of a drain or cordon, written so that Anubis recognises its own when it reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm, by its own commands.
+"""Slurm, by its own commands: nodes, jobs and reservations, drains and the reasons for them.
 
 Their tables are read, not their JSON, whose shape changes with Slurm's version and which many
 builds lack. Times are asked for as seconds since 1970, states with all their flags.
