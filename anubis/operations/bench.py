@@ -50,15 +50,13 @@ class ProgramCheck:
     unmeasured: tuple[str, ...]  # metrics that it declares and did not measure here
 
 
-def check_program(
-    file: Path, arguments: Sequence[str] = SMOKE, *, limit_s: float = LIMIT_S
-) -> ProgramCheck:
+def check_program(file: Path, arguments: Sequence[str] = SMOKE) -> ProgramCheck:
     """Check that a program keeps the contract; an error names the field, or what else breaks it."""
     file = file.absolute()
     with named_by_request():
         spec = catalog.describe(file)
         program = Program(file=file, spec=spec, library=places.shipped_folder("benchmarks"))
-        result = _measure(program, arguments, limit_s)
+        result = _measure(program, arguments)
     measured = {series.metric.partition(":")[0] for series in result.series}
     unmeasured = tuple(m.name for m in program.spec.metrics if m.name not in measured)
     return ProgramCheck(spec=program.spec, result=result, unmeasured=unmeasured)
@@ -70,19 +68,18 @@ def outside_limits(
     arguments: Sequence[str] = (),
     *,
     benchmarks: Sequence[Path] = (),
-    limit_s: float = LIMIT_S,
 ) -> tuple[str, ...]:
     """Run a benchmark here, alone, and return a sentence for each device that is outside a limit of
     the policy or gave no answer. Nothing is kept, and no verdict is changed."""
     limits = configs.policy(policy).limits
     programs = catalog.load(catalog.folders(benchmarks), required={name})
     program = catalog.find(name, programs)
-    result = _measure(program, arguments, limit_s)
+    result = _measure(program, arguments)
     silent = tuple(f"{device}: {why}" for device, why in result.unanswered.items())
     return (*silent, *sentences_outside(result, program.spec, limits))
 
 
-def _measure(program: Program, arguments: Sequence[str], limit_s: float) -> Result:
+def _measure(program: Program, arguments: Sequence[str]) -> Result:
     command = f'"{program.file}" {" ".join(arguments)}'.strip()
     try:
         run = subprocess.run(
@@ -92,10 +89,10 @@ def _measure(program: Program, arguments: Sequence[str], limit_s: float) -> Resu
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=limit_s,
+            timeout=LIMIT_S,
         )
     except subprocess.TimeoutExpired:
-        raise ContractError(f"{command}: no answer within {limit_s:g} s") from None
+        raise ContractError(f"{command}: no answer within {LIMIT_S} s") from None
     except OSError as error:
         raise ContractError(f"{command}: could not be run: {error.strerror}") from None
     words = escape_line(" ".join(run.stderr.splitlines()[-1:]))[:LAST_WORDS]

@@ -149,12 +149,10 @@ def refusal_of(name: str, names: Collection[str], error: ConfigError) -> AnubisE
     return UsageError(sentence + configs.hint_of_file_here(name))
 
 
-def resolve(
-    history: History, name: str | None, caller: Caller, nodes: Collection[str] = ()
-) -> ClusterHistory:
+def resolve(history: History, name: str | None, caller: Caller) -> ClusterHistory:
     """Find a cluster as `find` does, and enter it into the history."""
-    part, cluster = find(history, name, caller, nodes)
-    return enter(history, cluster, caller, nodes) if cluster else part
+    part, cluster = find(history, name, caller)
+    return enter(history, cluster, caller) if cluster else part
 
 
 def look_up(history: History, name: str | None) -> ClusterHistory:

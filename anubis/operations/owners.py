@@ -61,16 +61,13 @@ class RunningJob:
     started_at: float | None = None
 
 
-def running_jobs(
-    orchestrator: Orchestrator | None, *, least_nodes: int = 1
-) -> tuple[RunningJob, ...]:
+def running_jobs(orchestrator: Orchestrator | None) -> tuple[RunningJob, ...]:
     """Running jobs; none without an orchestrator: then nodes are named by `--nodes`."""
     if orchestrator is None:
         return ()
     return tuple(
         RunningJob(id=id, nodes=seen.nodes, owner=seen.owner, started_at=seen.started_at)
         for id, seen in sorted(orchestrator.observe().jobs.items())
-        if len(seen.nodes) >= least_nodes
     )
 
 

@@ -42,11 +42,10 @@ def train_watch_model(
     telemetry: Path | None = None,
     metrics: Sequence[str] = (),
     seed: int = 0,
-    together: bool = False,
     caller: Caller = NO_CALLER,
 ) -> KeptWatchModel:
     """Train a model of `metrics`, by default the shipped list. For numbers of nodes that no
-    recorded job has, the shipped model is used. `together`: one set of weights for all metrics."""
+    recorded job has, the shipped model is used."""
     if bool(recordings) == synthetic:
         raise UsageError("expected recordings of healthy jobs, or --synthetic, not both")
     path = watch_model_files.own(name) if watch_model_files.is_name(name) else Path(name)
@@ -64,7 +63,6 @@ def train_watch_model(
         names,
         WatchSettings(),
         seed=seed,
-        together=together,
         basis=None
         if synthetic
         else watch_model_files.load(watch_model_files.place(watch_model_files.SHIPPED)),

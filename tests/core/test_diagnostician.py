@@ -55,9 +55,8 @@ def told_facts(*facts: JobFact, **more: object) -> tuple[JobEvidence, list[Infer
 
 
 def diagnosed(*facts: JobFact, past: tuple[PastDiagnosis, ...] = (), **more: object) -> Diagnosis:
-    spares = more.pop("spares", None)
     evidence, rules = told_facts(*facts, **more)
-    return diagnose(evidence, rules, CurePolicy(), past=past, spares=spares)  # type: ignore[arg-type]
+    return diagnose(evidence, rules, CurePolicy(), past=past)
 
 
 def ranks_of(diagnosis: Diagnosis) -> list[int | None]:
@@ -220,12 +219,6 @@ def test_more_suspects_than_may_be_replaced_are_tested_first():
     assert "1 may be replaced" in cure.why
 
 
-def test_without_a_spare_a_job_whose_node_is_broken_fails():
-    cure = diagnosed(fact(FactKind.CRITICAL_ERROR, 3, code="xid-79"), spares=0).cure
-    assert cure.level is CureLevel.FAIL
-    assert cure.tested == ("n1",)
-
-
 def test_a_large_job_may_lose_five_of_a_hundred_nodes_and_a_small_one_two():
     policy = CurePolicy()
     assert [policy.replaced_at_once(nodes) for nodes in (1, 8, 39, 40, 100)] == [2, 2, 2, 2, 5]
@@ -239,12 +232,6 @@ def test_two_broken_hosts_are_both_replaced_and_on_a_third_nothing_is_restarted(
     cure = diagnosed(*broken).cure
     assert (cure.level, cure.replaced, cure.tested) == (CureLevel.FAIL, (), ("n0", "n1", "n2"))
     assert cure.why == "3 nodes are broken and 2 may be replaced: test them first"
-
-
-def test_a_job_that_runs_is_not_failed_for_want_of_a_spare():
-    slow = fact(FactKind.SLOW_COMPUTE, 3, code="alpha")
-    again = tried(CureLevel.LEAVE, code="alpha")
-    assert diagnosed(slow, past=(again,), spares=0).cure.level is CureLevel.LEAVE
 
 
 def test_among_ended_processes_only_a_rank_with_a_failed_exit_is_named():

@@ -42,7 +42,7 @@ def test_a_rule_fires_once_the_facts_that_it_needs_are_concluded():
     dead = giving(FactKind.UNREACHABLE, Collector.REACH)
     silent = giving(FactKind.SILENT, FactKind.UNREACHABLE)
     reasoning = reason(evidence(Collector.REACH), [silent, dead])
-    assert reasoning.fired == ("unreachable", "silent")
+    assert [fact.kind for fact in reasoning.facts] == [FactKind.UNREACHABLE, FactKind.SILENT]
     assert reasoning.unmet == {}
 
 

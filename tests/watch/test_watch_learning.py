@@ -100,14 +100,6 @@ def test_the_same_training_jobs_give_the_same_bytes(model, monkeypatch):
     assert watch_model_files.dump(learned(FewJobs())) == watch_model_files.dump(model)
 
 
-def test_one_denoiser_can_serve_all_metrics(monkeypatch):
-    quickly(monkeypatch)
-    together = learned(FewJobs(faulty_jobs=0), together=True)
-    assert together.denoisers["cpu_use"] is together.denoisers["gpu_duty"]
-    assert together.order == tuple(FACTS)
-    assert together.origin.order == "as it was given"
-
-
 def test_thresholds_for_other_numbers_of_nodes_come_from_another_model():
     few = Thresholds(nodes=(4, 8), scores=(5.0, 6.0))
     all_sizes = Thresholds(nodes=(4, 16, 64), scores=(3.0, 3.5, 4.0))

@@ -118,9 +118,7 @@ def diagnose(
     policy: CurePolicy,
     *,
     past: Iterable[PastDiagnosis] = (),
-    spares: int | None = None,
 ) -> Diagnosis:
-    """Diagnose a job. `spares`: nodes that could replace others; None: unknown."""
     reasoning = reason(evidence, rules)
     analysis = analyse(reasoning, evidence)
     about = _facts_about(analysis, reasoning)
@@ -132,7 +130,7 @@ def diagnose(
         culprits=analysis.culprits,
         cause=cause,
         confidence=_confidence(analysis.decisive, about),
-        cure=_cure(analysis, cause, evidence, policy, tuple(past), spares),
+        cure=_cure(analysis, cause, evidence, policy, tuple(past)),
         facts=reasoning.facts,
         decisive=analysis.decisive,
         is_the_job_itself=analysis.is_the_job_itself,
@@ -197,7 +195,6 @@ def _cure(
     evidence: JobEvidence,
     policy: CurePolicy,
     past: Sequence[PastDiagnosis],
-    spares: int | None,
 ) -> Cure:
     if cause is None:
         return Cure(level=_fitting(CureLevel.RETRY, analysis))
@@ -213,7 +210,7 @@ def _cure(
     )
     advice = replace(advice, level=_fitting(advice.level, analysis))
     if advice.level is CureLevel.REPLACE and nodes:
-        return _replacement(analysis, cause, advice, evidence, policy, spares)
+        return _replacement(analysis, cause, advice, evidence, policy)
     tested = nodes if advice.level in (CureLevel.LEAVE, CureLevel.REPLACE) or advice.why else ()
     return Cure(level=advice.level, why=advice.why, tested=tested)
 
@@ -230,9 +227,8 @@ def _replacement(
     advice: Advice,
     evidence: JobEvidence,
     policy: CurePolicy,
-    spares: int | None,
 ) -> Cure:
-    """Replace no more nodes than the policy allows, and only if there are spares; else test first.
+    """Replace no more nodes than the policy allows; else test first.
     Nothing is restarted on hardware that its kernel calls broken."""
     nodes = analysis.nodes
     count = len(set(evidence.ranks.nodes.values()))
@@ -243,8 +239,4 @@ def _replacement(
         sure = "broken" if is_broken else "suspected"
         why = f"{len(nodes)} nodes are {sure} and {limit} may be replaced: test them first"
         return Cure(level=_fitting(level, analysis), why=why, tested=nodes)
-    if spares is not None and spares < len(nodes):
-        why = f"{len(nodes)} must be replaced and there are {spares} spares"
-        runs = analysis.trouble in (JobTrouble.SLOW, JobTrouble.UNEVEN)
-        return Cure(level=CureLevel.LEAVE if runs else CureLevel.FAIL, why=why, tested=nodes)
     return Cure(level=CureLevel.REPLACE, why=advice.why, replaced=nodes, tested=nodes)

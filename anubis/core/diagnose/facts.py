@@ -108,7 +108,6 @@ class Reasoning:
     """Facts in the order of their conclusion, and rules that lacked something."""
 
     facts: tuple[JobFact, ...]
-    fired: tuple[str, ...]  # rules that gave a fact
     unmet: dict[str, tuple[str, ...]]  # rule → what it lacked
 
 
@@ -117,7 +116,6 @@ def reason(evidence: JobEvidence, rules: Sequence[InferenceRule]) -> Reasoning:
     rounds."""
     hearing = Hearing(evidence)
     asked_about: dict[str, list[JobFact]] = {}  # by rule: the facts of its last run
-    fired: dict[str, None] = {}
     for _ in range(DEPTH):
         fresh: dict[tuple[object, ...], JobFact] = {}
         present = {_identity(fact) for fact in hearing.facts}
@@ -133,12 +131,11 @@ def reason(evidence: JobEvidence, rules: Sequence[InferenceRule]) -> Reasoning:
                     )
                 if _identity(fact) not in present:
                     fresh.setdefault(_identity(fact), fact)
-                    fired[rule.name] = None
         if not fresh:
             break
         hearing = Hearing(evidence, (*hearing.facts, *fresh.values()))
     unmet = {rule.name: lacking for rule in rules if (lacking := _lacking(rule, hearing))}
-    return Reasoning(facts=hearing.facts, fired=tuple(fired), unmet=unmet)
+    return Reasoning(facts=hearing.facts, unmet=unmet)
 
 
 def _kinds(needs: Iterable[Collector | FactKind]) -> list[FactKind]:

@@ -55,14 +55,13 @@ def learn(
     settings: WatchSettings,
     *,
     seed: int = 0,
-    together: bool = False,
     basis: WatchModel | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> WatchModel:
-    """Watch model of these training jobs. `together`: one denoiser for all metrics. `order`: the
-    metrics to compare, reordered by what jobs with faults show, if there are any. `basis`: a model
-    whose thresholds are used for numbers of nodes that the jobs do not have."""
-    denoisers, fits = _denoisers(training_jobs, metrics, seed, together, tell)
+    """Watch model of these training jobs. `order`: the metrics to compare, reordered by what jobs
+    with faults show, if there are any. `basis`: a model whose thresholds are used for numbers of
+    nodes that the jobs do not have."""
+    denoisers, fits = _denoisers(training_jobs, metrics, seed, tell)
     thresholds: dict[str, Thresholds] = {}
     for metric in metrics:
         limits = calibrate(
@@ -102,21 +101,11 @@ def _denoisers(
     training_jobs: TrainingJobs,
     metrics: Sequence[str],
     seed: int,
-    together: bool,
     tell: Callable[[str], None],
 ) -> tuple[dict[str, Denoiser], dict[str, Fit]]:
     require_package("torch", "training a watch model")
     from anubis.models.watch.lstm_vae_training import train
 
-    if together:
-        share = np.concatenate(
-            [
-                windows_of(training_jobs.healthy([metric]), metric, seed)[:: len(metrics)]
-                for metric in metrics
-            ]
-        )
-        denoiser, fit = train(share, seed, metric="all metrics as one")
-        return dict.fromkeys(metrics, denoiser), dict.fromkeys(metrics, fit)
     denoisers, fits = {}, {}
     for metric in metrics:
         windows = windows_of(training_jobs.healthy([metric]), metric, seed)

@@ -50,6 +50,7 @@ REPORT_PATIENCE_S = 35.0
 MOST_TIMES_LIMIT = 10.0  # what is still at work then does not only wait for processors
 LEAST_WAIT_S = 0.1  # what waits so little more was given enough
 MEMORY = "--query-gpu=memory.used,memory.total"  # in MiB
+TOOL_PATIENCE_S = 10.0  # a tool of a driver that hangs never answers
 DRIVER_MIB, DRIVER_SHARE = 4096, 0.1  # of a GPU's memory that driver and screens may take
 INATTENTIVE_S = 5.0  # its parent looks every second, unless something stops it
 
@@ -561,10 +562,10 @@ def full_gpus(lines: Sequence[str]) -> str:
     return ""
 
 
-def ask_nvidia(query: str, patience_s: float = 10.0) -> list[str]:
+def ask_nvidia(query: str) -> list[str]:
     """Return the lines that NVIDIA's tool prints. One that hangs says nothing, and is left
     behind."""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + TOOL_PATIENCE_S
     words = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
         tool = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

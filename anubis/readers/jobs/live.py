@@ -260,9 +260,9 @@ def refusals(folder: Path) -> str:
     return f"rank {first} could not be asked: {why[first] or 'its hook does not say why'}{more}"
 
 
-def ask_ranks(ranks: Sequence[LiveRank], *, deadline_s: float = DEADLINE_S) -> LiveLook:
+def ask_ranks(ranks: Sequence[LiveRank]) -> LiveLook:
     # wall clock: logs and dumps are dated by it
-    return LiveLook(at=time.time(), answers=tuple(_answers(ranks, deadline_s)))
+    return LiveLook(at=time.time(), answers=tuple(_answers(ranks)))
 
 
 def watch_ranks(
@@ -381,11 +381,11 @@ def _past_parts(parts: Iterable[Any], waits: Sequence[bool]) -> Iterator[PastPar
             )
 
 
-def _answers(ranks: Sequence[LiveRank], deadline_s: float) -> list[LiveAnswer]:
-    until = time.monotonic() + deadline_s
+def _answers(ranks: Sequence[LiveRank]) -> list[LiveAnswer]:
+    until = time.monotonic() + DEADLINE_S
     pool = ThreadPoolExecutor(max_workers=min(AT_ONCE, len(ranks)))
     questions = {pool.submit(_ask, rank, until): rank for rank in ranks}
-    ended, _ = wait(questions, timeout=deadline_s + 0.5)
+    ended, _ = wait(questions, timeout=DEADLINE_S + 0.5)
     pool.shutdown(wait=False, cancel_futures=True)
     return [
         future.result() if future in ended else _look_from_outside(rank, "no answer in time")

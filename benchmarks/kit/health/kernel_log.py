@@ -21,6 +21,7 @@ from kit.gpus.readings import Unread
 from kit.sysfs import text
 from kit.tools import find, run
 
+PATIENCE_S = 10.0  # with journalctl
 RECORD = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)$", re.M)
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F:]+)[^)]*\): (\d+)")
 # of XID 154, which says what the driver wants to be done from now on: 0 is nothing
@@ -56,7 +57,7 @@ def records(root: Path) -> list[Record]:
     return [Record(up_s - int(us) / 1e6, message) for us, message in RECORD.findall(log_text)]
 
 
-def journal_records(root: Path, now: float, limit_s: float = 10.0) -> list[Record]:
+def journal_records(root: Path, now: float) -> list[Record]:
     """Return what the journal has of the kernel since the node was started: for a log that this
     process may not read itself. Unread: there is no journal, or it shows nothing of the kernel,
     which a user without the right to it cannot tell from silence."""
@@ -64,7 +65,7 @@ def journal_records(root: Path, now: float, limit_s: float = 10.0) -> list[Recor
     place = ["--directory", str(folder)] if folder.is_dir() else []
     words = ["-k", "-b", "-o", "json", "--output-fields=MESSAGE", "--no-pager", *place]
     try:
-        output = run([find("journalctl"), *words], limit_s)
+        output = run([find("journalctl"), *words], PATIENCE_S)
     except (NotApplicable, Unmeasured) as error:
         raise Unread(str(error)) from None
     entries = [json.loads(line) for line in output.stdout.splitlines() if line.startswith("{")]
