@@ -15,7 +15,6 @@ from anubis.core.text import escape, escape_line, make_storable
 from tests.edges.desk import FLOW, Desk
 
 HOSTILE = "\x1b[2J\u202e\x9b31m\ud800"
-WRITTEN_OUT = r"\u001b[2J\u202e\u009b31m\ud800"
 
 
 def test_control_and_hidden_characters_are_escaped_and_all_others_stay():
