@@ -8,7 +8,7 @@ campaign is no fault; what did so more often than chance explains is suspected.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -117,12 +117,9 @@ def open_suspicions(crossings: Sequence[Crossing]) -> Iterator[tuple[PartVerdict
     """Yield verdicts that blamed or doubted parts, if no later campaign has crossed all of these
     parts. The newest one shows which were taken out."""
     for place, crossing in enumerate(crossings):
-        for verdict in crossing.parts:
-            is_bad = verdict.judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN)
-            left = _parts_left(verdict, crossing, crossings[0])
-            answered = any(_answers(left, later) for later in crossings[:place])
-            if is_bad and not (verdict.parts and answered):
-                yield verdict, crossing
+        bad = [v for v in crossing.parts if v.judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN)]
+        for verdict in _open_verdicts(bad, crossing, crossings[:place], _answers):
+            yield verdict, crossing
 
 
 def open_defects(
@@ -140,12 +137,7 @@ def open_defects(
     while (left := {campaign: of for campaign, of in left.items() if of}) and (
         crossing := next(newest_first, None)
     ):
-        own = [
-            verdict
-            for verdict in left.pop(crossing.campaign, [])
-            for parts in (_parts_left(verdict, crossing, (read or [crossing])[0]),)
-            if not any(_clears(parts, later) for later in read)
-        ]
+        own = list(_open_verdicts(left.pop(crossing.campaign, []), crossing, read, _clears))
         ends = crossing.fabric.nodes if nodes is None else nodes
         met = coverage_by_job(crossing.fabric, ends) if own else None
         for verdict in own:
@@ -156,6 +148,20 @@ def open_defects(
             campaign: [v for v in of if not _clears(v.parts, crossing)]
             for campaign, of in left.items()
         }
+
+
+def _open_verdicts(
+    verdicts: Iterable[PartVerdict],
+    crossing: Crossing,
+    newer: Sequence[Crossing],
+    answers: Callable[[Sequence[Part], Crossing], bool],
+) -> Iterator[PartVerdict]:
+    """Yield verdicts of a campaign that no later one `answers`; the newest of these comes first. A
+    verdict without parts stays open."""
+    for verdict in verdicts:
+        left = _parts_left(verdict, crossing, (newer or [crossing])[0])
+        if not (verdict.parts and any(answers(left, later) for later in newer)):
+            yield verdict
 
 
 def _is_between(verdict: PartVerdict) -> bool:
