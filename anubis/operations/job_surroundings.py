@@ -21,7 +21,7 @@ from anubis.core.judge.equality import NodeSettings, judge_settings
 from anubis.core.keep.life import unreachable
 from anubis.core.network.hints import SUSPECTED, join_hints
 from anubis.core.network.posterior import FaultPrior
-from anubis.core.records import Expectation, Judgement
+from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.links import measured_across, returning_parts
@@ -32,9 +32,7 @@ from anubis.text.wording import moment
 NO_SETTINGS = "no settings of its nodes (node_config)"
 
 
-def settings_evidence(
-    evidence: JobEvidence, votes: Collection[NodeSettings], expectations: Sequence[Expectation] = ()
-) -> JobEvidence:
+def settings_evidence(evidence: JobEvidence, votes: Collection[NodeSettings]) -> JobEvidence:
     """Return the evidence with odd settings; `votes`: what all nodes of the cluster reported last,
     those of the job among them."""
     nodes = set(evidence.ranks.nodes.values())
@@ -42,7 +40,7 @@ def settings_evidence(
     piece = JobEvidence(job=evidence.job, at=evidence.at, collectors=frozenset())
     if not own:
         return replace(piece, gaps={Collector.SETTINGS: NO_SETTINGS})
-    _, verdicts = judge_settings(own, expectations, votes)
+    _, verdicts = judge_settings(own, (), votes)
     at = {vote.node: vote.at for vote in own}
     odd = tuple(
         OddSetting(

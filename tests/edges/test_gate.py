@@ -345,13 +345,6 @@ def test_after_three_incidents_only_that_node_gets_the_tests_of_their_category(f
     assert ran(fleet) == before + 1
 
 
-def test_one_known_defect_does_not_make_its_finder_sufficient(fleet):
-    node = "n3" if fleet.ill != "n3" else "n4"
-    import_incidents(fleet, just_now(node, "network", count=3))
-    decision = gate_fleet(fleet, "--json").lines[0]
-    assert [test["benchmark"] for test in decision["tests"]] == [fleet.finder, fleet.other]
-
-
 def test_the_decision_after_incidents_explains_itself_in_json(fleet):
     node = "n3" if fleet.ill != "n3" else "n4"
     import_incidents(fleet, just_now(node, "network", count=3))

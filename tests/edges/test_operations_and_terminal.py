@@ -10,7 +10,7 @@ from anubis.cli.terminal import Terminal
 from anubis.core.errors import Stopped, UsageError
 from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
-from anubis.operations.history import forget_import, imports, recall, timeline
+from anubis.operations.history import recall, timeline
 from anubis.operations.import_ import import_incidents
 from anubis.operations.requests import (
     FabricRequest,
@@ -82,13 +82,6 @@ def test_incidents_are_imported_as_of_a_time_and_omissions_are_remarked(table, u
         (("n2",), "incident"),
     ]
     assert timeline(["n2"], caller=Listener(url)) == told[2:]
-
-
-def test_an_import_is_taken_back(table, url):
-    number = import_incidents(IncidentImport(table), Listener(url)).kept.key
-    assert [row.key for row in imports(caller=Listener(url))] == [number]
-    forget_import(number, caller=Listener(url))
-    assert imports(caller=Listener(url)) == timeline(caller=Listener(url)) == []
 
 
 def test_a_risk_that_is_learned_is_foreseen_as_of_a_time(table, url, tmp_path):
