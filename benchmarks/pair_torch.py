@@ -123,7 +123,7 @@ def measure_size(report: contract.Report, rail: Rail, name: str, size: int, samp
     wrong = 0
 
     def seconds(call: Callable[[], None]) -> list[float]:
-        return slowest_times(call, rail.device, samples, sample_s=0.02, group=rail.agreeing)
+        return slowest_times(call, rail.device, samples, group=rail.agreeing)
 
     for direction, sender in DIRECTIONS.items():
         received.zero_()

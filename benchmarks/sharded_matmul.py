@@ -75,7 +75,7 @@ def measure(report: contract.Report, size: int, samples: int) -> None:
         left, right = (normal(n, seed, group.device) for seed in (1, 2))
         for name, way in WAYS.items():
             multiply, product = way(group, left, right)
-            seconds = slowest_times(multiply, group.device, samples, sample_s=0.02)
+            seconds = slowest_times(multiply, group.device, samples)
             rates = [flop_per_rank(n, group.ranks) / s / 1e12 for s in seconds]
             wrong = group.total(wrong_in_product(left, right, product()))
             report.add(f"tflops:{name}", kind, rates)

@@ -163,7 +163,7 @@ class RayCluster(_Nodes):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_name(self.name)
-        _check_at_least("parallel_nodes", self.parallel_nodes, 1)
+        _check_parallel_nodes(self.parallel_nodes)
         if self.nodes:
             hostlist.expand(self.nodes)
         hostlist.labels(self.skus)
@@ -257,7 +257,7 @@ class SimulatedCluster:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        _check_at_least("parallel_nodes", self.parallel_nodes, 1)
+        _check_parallel_nodes(self.parallel_nodes)
         hostlist.expand(self.fleet.nodes)
 
 
@@ -653,6 +653,6 @@ def _check_each_once(names: Iterable[str]) -> None:
             raise ValueError(f'"{name}" is listed {times} times, expected once')
 
 
-def _check_at_least(name: str, value: float | None, least: float) -> None:
-    if value is not None and value < least:
-        raise ValueError(f'"{name}" is {value:g}, expected at least {least:g}')
+def _check_parallel_nodes(value: int | None) -> None:
+    if value is not None and value < 1:
+        raise ValueError(f'"parallel_nodes" is {value}, expected at least 1')

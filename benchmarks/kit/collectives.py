@@ -109,7 +109,7 @@ def measure_size(report: contract.Report, group: Group, name: str, size: int, sa
 
     kind, count = group.device.type, elements(name, size, group.ranks)
     call, wrong = OPERATIONS[name](group, count)
-    seconds = slowest_times(call, group.device, samples, sample_s=0.02)
+    seconds = slowest_times(call, group.device, samples)
     moved = ELEMENT * count
     group.add_crossing(moved, samples)
     busbw = [busbw_gbps(name, moved, group.ranks, s) for s in seconds]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kit.network.between_hosts import Crossing
     from kit.possession import Seconds
 
+SAMPLE_S = 0.02  # the calls of one sample take so long, so that the clock counts for nothing
+
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
@@ -173,7 +175,6 @@ def slowest_times(
     call: Callable[[], object],
     device: torch.device,
     samples: int,
-    sample_s: float,
     group: ProcessGroup | None = None,
 ) -> Seconds:
     """Return seconds per call of a collective operation, by the slowest rank, and the share of each
@@ -183,7 +184,7 @@ def slowest_times(
     from kit.possession import Seconds
     from kit.timing import calls_for, time_calls
 
-    (calls,) = slowest([calls_for(call, device, sample_s)], group)
+    (calls,) = slowest([calls_for(call, device, SAMPLE_S)], group)
     dist.barrier(group)
     own = time_calls(call, device, samples, int(calls))
     return Seconds(slowest(own, group), slowest(own.taken, group))

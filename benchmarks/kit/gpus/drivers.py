@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from kit.gpus.cards import amd_cards
@@ -33,8 +32,8 @@ class Driver(Protocol):
     def slowdowns(self, held_back: Sequence[Any]) -> dict[str, float]: ...
 
 
-def find_driver(root: Path | None = None) -> Driver:
-    """Return the module that asks the driver of the GPUs below this root."""
+def find_driver() -> Driver:
+    """Return the module that asks the driver of the GPUs."""
     from kit.gpus import amdgpu, nvml
 
-    return amdgpu if amd_cards(root) else nvml
+    return amdgpu if amd_cards() else nvml
