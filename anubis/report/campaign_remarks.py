@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from itertools import chain
 
 from anubis.core.amounts import HOUR_S
+from anubis.core.fabric import natural_key
 from anubis.core.judge.equality import ADVISED
 from anubis.core.judge.foreign_load import mean_shares
 from anubis.core.judge.missing_values import surplus_devices
-from anubis.core.records import Judgement
+from anubis.core.records import Judgement, Workload
 from anubis.report.view import CampaignView
 from anubis.text.wording import quantity, short_node_list
 
@@ -26,6 +27,7 @@ def remarks_on(view: CampaignView) -> Iterator[str]:
     if view.is_by_itself:
         yield from _lax_criteria(view)
     yield from _surplus(view)
+    yield from _other_models(view)
     yield from _advice(view)
 
 
@@ -84,6 +86,27 @@ def _surplus(view: CampaignView) -> Iterator[str]:
     for words, nodes in alike.items():
         have = "has" if len(nodes) == 1 else "have"
         yield f"{short_node_list(nodes)} {have} {words}: no defect, but another kind of node"
+
+
+def _other_models(view: CampaignView) -> Iterator[str]:
+    """Sentences on nodes of one sku whose GPUs are of several models."""
+    sku_of = {node.name: node.sku for node in view.campaign.plan.nodes}
+    models: defaultdict[tuple[str, Workload], defaultdict[str, set[str]]]
+    models = defaultdict(lambda: defaultdict(set))  # each program has its own way to name them
+    for run in view.executions:
+        if run.result.models and len(run.step.participants) == 1:
+            (node,) = run.step.participants
+            words = " and ".join(sorted({model for _, model in run.result.models}))
+            models[sku_of[node], run.step.workload][words].add(node)
+    sentences = dict.fromkeys(
+        f"GPUs of {short_node_list(sorted(nodes[words], key=natural_key))} are {words}, and of"
+        f" other nodes of sku {sku} {usual}: each is compared with its model, but pairs and groups"
+        " of nodes by sku, so give these nodes a sku of their own"
+        for (sku, _), nodes in models.items()
+        for usual, *rest in [sorted(nodes, key=lambda words: -len(nodes[words]))]
+        for words in rest
+    )
+    yield from sentences
 
 
 def _advice(view: CampaignView) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from anubis.core.records import (
     Result,
     Series,
 )
+from anubis.report.campaign_remarks import remarks_on
 
 H, D, U = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN
 NEW, OLD = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB"
@@ -108,6 +110,25 @@ def test_nodes_of_two_models_under_one_sku_are_compared_with_those_of_their_mode
     assert (worst.participants, worst.device) == ((f"n{number}",), "cuda:2")
     assert "20% slower than" in worst.reason
     assert worst.reason.endswith(" instead of 20 GB/s")
+
+
+def test_a_campaign_remarks_nodes_of_one_sku_whose_gpus_are_of_several_models():
+    plan, done = campaign(exchange(even(3) + even(2, OLD), 0, 1))
+    policy = SimpleNamespace(stop_early=False)
+    view = SimpleNamespace(
+        campaign=SimpleNamespace(policy=policy, plan=plan),
+        executions=done,
+        assessment=judge(plan, done),
+        is_by_itself=False,
+    )
+    remarks = [sentence.partition(":")[0] for sentence in remarks_on(view)]
+    h100, a100 = "H100 80GB HBM3", "A100-SXM4-40GB"
+    assert remarks == [
+        f"GPUs of n[3-4] are {a100}, and of other nodes of sku h100 {h100}",
+        f"GPUs of n0 are {a100} and {h100}, and of other nodes of sku h100 {h100}",
+    ]
+    view.executions = campaign(even(3))[1]
+    assert not [*remarks_on(view)]
 
 
 def test_an_odd_gpu_at_another_place_of_each_node_hides_no_slow_one():
