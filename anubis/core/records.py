@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from typing import Literal, Self, cast
 
@@ -505,9 +505,10 @@ class Step:
 Models = tuple[tuple[str, str], ...]  # device and model
 
 
-def _plain_model(name: object) -> str:
+@lru_cache(1 << 10)
+def _plain_model(name: str) -> str:
     """A model without its maker, which older drivers leave out: `A100-SXM4-80GB`."""
-    return " ".join(str(name).split()).removeprefix("NVIDIA ")[:MOST_OF_MODEL]
+    return " ".join(name.split()).removeprefix("NVIDIA ")[:MOST_OF_MODEL]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -577,7 +578,9 @@ class Result:
         noted = self.environment.get(MODELS)
         if not isinstance(noted, Mapping):
             return ()
-        return tuple(sorted((str(device), _plain_model(name)) for device, name in noted.items()))
+        return tuple(
+            sorted((str(device), _plain_model(str(name))) for device, name in noted.items())
+        )
 
     @property
     def whole_series(self) -> Readings:

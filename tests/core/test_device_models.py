@@ -15,7 +15,7 @@ from anubis.core.campaign.planning import steps
 from anubis.core.judge.comparison import criterion_changes, renewal
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
-from anubis.core.judge.units import latest_executions, units
+from anubis.core.judge.units import latest_executions, split_model, units
 from anubis.core.records import (
     MODELS,
     Assessment,
@@ -138,6 +138,22 @@ def test_an_odd_gpu_at_another_place_of_each_node_hides_no_slow_one():
     assert set(judgements(judge(*campaign(fleet)))) == {H}
     slow = judge(*campaign(fleet, {(3, 3): 0.1, (5, 0): 0.1}))
     assert judgements(slow) == [H, H, H, D, H, D, H, H]
+
+
+def test_all_gpus_of_a_node_and_pairs_of_them_are_of_the_models_that_they_have():
+    plan, done = campaign(exchange(even(2), 0, 1))
+    names = ("cuda", "cuda:0-cuda:1", "cuda:2-cuda:3", "cpu:0-cuda:1", "node", "nvme0n1")
+    series = Readings.pack(Series(metric="rate", device=n, samples=np.ones(8)) for n in names)
+    runs = [replace(run, result=replace(run.result, series=series)) for run in done]
+    kinds = {
+        (unit.participants[0], unit.device): split_model(unit.key.device_kind)[1]
+        for alike in units(runs, plan)
+        for unit in alike
+    }
+    h100, a100 = "H100 80GB HBM3", "A100-SXM4-40GB"
+    both = f"{a100} and {h100}"
+    assert [kinds["n0", name] for name in names] == [both, both, h100, a100, "", ""]
+    assert [kinds["n1", name] for name in names] == [h100] * 4 + ["", ""]
 
 
 def test_a_slice_of_a_gpu_is_no_slow_gpu():

@@ -364,12 +364,13 @@ def _units_by_key(
 
 
 def _model(device: str, model_of: Mapping[str, str], only: Mapping[str, str]) -> str:
-    """The model of a device, or those at both ends of `cuda:0-cuda:1`. One that is not known is
-    taken for the `only` model of its kind."""
+    """The model of a device, or those at both ends of `cuda:0-cuda:1`, or of all GPUs of a node
+    that are called `cuda`. One that is not known is taken for the `only` model of its kind."""
     if model := model_of.get(device):
         return model
-    ends = device.split("-")
-    models = {model_of.get(end) or only.get(kind_of_device(end), "") for end in ends}
+    models = {model for name, model in model_of.items() if kind_of_device(name) == device}
+    for end in () if models else device.split("-"):
+        models.add(model_of.get(end) or only.get(kind_of_device(end), ""))
     return " and ".join(sorted(models - {""}))
 
 
