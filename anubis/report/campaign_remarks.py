@@ -3,7 +3,7 @@ not show, and which settings are to be made."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
@@ -16,6 +16,7 @@ from anubis.core.records import Judgement, Workload
 from anubis.report.view import CampaignView
 from anubis.text.wording import quantity, short_node_list
 
+FEWEST_ALIKE = 3  # nodes with the same defect; two may have it by chance
 LOADED = 0.1  # of a program's time: nodes that are twice as bad as alpha allows pass then
 
 
@@ -28,6 +29,7 @@ def remarks_on(view: CampaignView) -> Iterator[str]:
         yield from _lax_criteria(view)
     yield from _surplus(view)
     yield from _other_models(view)
+    yield from _shared_causes(view)
     yield from _advice(view)
 
 
@@ -107,6 +109,24 @@ def _other_models(view: CampaignView) -> Iterator[str]:
         for words in rest
     )
     yield from sentences
+
+
+def _shared_causes(view: CampaignView) -> Iterator[str]:
+    """Sentences on a defect that most nodes of a sku have, as after an upgrade."""
+    sku_of = {node.name: node.sku for node in view.campaign.plan.nodes}
+    defects = Counter(
+        (sku_of[verdict.node], verdict.cause)
+        for verdict in view.assessment.nodes
+        if verdict.judgement is Judgement.DEFECTIVE
+    )
+    sizes = Counter(sku_of.values())
+    for (sku, cause), number in defects.items():
+        if number >= FEWEST_ALIKE and 2 * number > sizes[sku]:
+            yield (
+                f"{number} of {sizes[sku]} nodes of sku {sku} have one defect ({cause}): a cause"
+                " that they share, such as a driver, a setting or a cap on power, is likelier than"
+                " so many faults. If a change is to stay, learn criteria again (anubis accept)"
+            )
 
 
 def _advice(view: CampaignView) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from anubis.core.records import (
     Series,
     Verdict,
 )
+from anubis.report.campaign_remarks import remarks_on
 
 POLICY = Policy()
 H, D, U, N = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN, Judgement.NOT_APPLICABLE
@@ -87,6 +89,23 @@ def test_one_slow_gpu_makes_its_node_defective_and_is_named():
     assert (worst.participants, worst.device, worst.code) == (("n3",), "cuda:1", "COMPUTE.RATE")
     assert "7% slower than normal" in worst.reason
     assert "GB/s" in worst.reason
+
+
+@pytest.mark.parametrize(("slow", "is_shared"), [(8, True), (5, True), (4, False)])
+def test_a_defect_of_most_nodes_is_remarked_as_one_cause(slow, is_shared):
+    plan = small_plan(8, [entry("compute")])
+    criteria = learn(plan, list(executions(plan, lambda step, i: 100.0)))
+    capped = {f"n{i}" for i in range(slow)}
+    done = list(executions(plan, lambda step, i: 90.0 if step.participants[0] in capped else 100.0))
+    view = SimpleNamespace(
+        campaign=SimpleNamespace(policy=SimpleNamespace(stop_early=False), plan=plan),
+        executions=done,
+        assessment=judged(plan, done, criteria),
+        is_by_itself=False,
+    )
+    remarks = [sentence.partition(":")[0] for sentence in remarks_on(view)]
+    named = f"{slow} of 8 nodes of sku h100 have one defect (compute"
+    assert remarks == [named] * is_shared
 
 
 @pytest.mark.parametrize(
