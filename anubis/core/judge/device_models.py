@@ -28,11 +28,9 @@ def match_models(measured: Sequence[Units], criteria: Iterable[CriteriaSet]) -> 
     one."""
     by_kind = _models_of_criteria(criteria)
     present: defaultdict[_OfKind, Counter[str]] = defaultdict(Counter)
-    of_sku: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for alike in measured:
         kind, model = split_model(alike.key.device_kind)
         present[alike.key.sku, alike.key.workload, kind][model] += len(alike)
-        of_sku[alike.key.sku, kind].add(model)
     by_key: defaultdict[CriterionKey, list[Units]] = defaultdict(list)
     for alike in measured:
         key = alike.key
@@ -41,7 +39,7 @@ def match_models(measured: Sequence[Units], criteria: Iterable[CriteriaSet]) -> 
         learned, there = by_kind.get(place, set()), present[place]
         if learned == {""} and 2 * there[model] > there.total():
             key = replace(key, device_kind=kind)
-        elif len(learned) == 1 and of_sku[key.sku, kind] == {""}:
+        elif len(learned) == 1 and there.keys() == {""}:
             key = replace(key, device_kind=name_kind(kind, min(learned)))
         by_key[key].append(alike if key == alike.key else replace(alike, key=key))
     return [parts[0] if len(parts) == 1 else join_units(parts) for parts in by_key.values()]

@@ -183,30 +183,15 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
             size = _size(step.participants, plan.fabric) * (step.workload in plan.reproducing)
             workload_rows = rows[_sku(step.participants, plan) + size, step.workload]
             workload_rows.add(step.participants, execution.result)
-    only = _models_by_kind(rows)
     every = [
         alike
         for (sku, workload), measured in rows.items()
-        for alike in _units_by_key(measured, sku, workload, plan, only[sku])
+        for alike in _units_by_key(measured, sku, workload, plan)
     ]
     if plan.fabric is None:
         return every
     crossing, elsewhere = partition(every, plan.crossing)
     return [*elsewhere, *_split_by_distance(crossing, plan.fabric)]
-
-
-def _models_by_kind(
-    rows: Mapping[tuple[str, Workload], _Rows],
-) -> defaultdict[str, dict[str, str]]:
-    """The model of each sku and kind of device, if a campaign measured one only."""
-    by_sku: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for (sku, _), measured in rows.items():
-        for device, model in chain.from_iterable(models for _, models, _ in measured.layouts):
-            by_sku[sku][kind_of_device(device)].add(model)
-    only: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for sku, by_kind in by_sku.items():
-        only[sku] = {kind: min(models) for kind, models in by_kind.items() if len(models) == 1}
-    return only
 
 
 def _size(participants: Names, fabric: Fabric | None) -> str:
@@ -316,9 +301,7 @@ class _Place:
     length: int
 
 
-def _units_by_key(
-    measured: _Rows, sku: str, workload: Workload, plan: Plan, only: Mapping[str, str]
-) -> Iterable[Units]:
+def _units_by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterable[Units]:
     values = np.concatenate(measured.values)
     starts = _edges(np.array([row.size for row in measured.values]))
     unusable = [
@@ -326,7 +309,7 @@ def _units_by_key(
     ]
     participants_of, names = np.array(measured.participants_of), list(measured.names)
     called: dict[tuple[bytes, Names], tuple[tuple[Names, ...], Names]] = {}
-    for (metric, kind), places in _places(measured.layouts, only).items():
+    for (metric, kind), places in _places(measured.layouts).items():
         spec = plan.spec(workload).metric(metric)
         if spec is None:
             raise CriteriaError(f"{workload} does not declare {metric}")
@@ -363,7 +346,15 @@ def _units_by_key(
         )
 
 
-def _model(device: str, model_of: Mapping[str, str], only: Mapping[str, str]) -> str:
+def _only_model(layouts: _Layouts) -> dict[str, str]:
+    """The model of each kind of device that all runs have which name one."""
+    by_kind: defaultdict[str, set[str]] = defaultdict(set)
+    for device, model in chain.from_iterable(models for _, models, _ in layouts):
+        by_kind[kind_of_device(device)].add(model)
+    return {kind: min(models) for kind, models in by_kind.items() if len(models) == 1}
+
+
+def _find_model(device: str, model_of: Mapping[str, str], only: Mapping[str, str]) -> str:
     """The model of a device, or those at both ends of `cuda:0-cuda:1`, or of all GPUs of a node
     that are called `cuda`. One that is not known is taken for the `only` model of its kind."""
     if model := model_of.get(device):
@@ -374,15 +365,14 @@ def _model(device: str, model_of: Mapping[str, str], only: Mapping[str, str]) ->
     return " and ".join(sorted(models - {""}))
 
 
-def _places(
-    layouts: _Layouts, only_of_sku: Mapping[str, str]
-) -> dict[tuple[str, str], list[_Place]]:
+def _places(layouts: _Layouts) -> dict[tuple[str, str], list[_Place]]:
     """The places of the samples of each metric and kind of device."""
+    only = _only_model(layouts)
     places: defaultdict[tuple[str, str], list[_Place]] = defaultdict(list)
     for (layout, models, alone), indices in layouts.items():
         rows, offset, model_of = np.array(indices), 0, dict(models)
         for metric, device, length in layout.series:
-            model = _model(device, model_of, only_of_sku) if alone else ""
+            model = _find_model(device, model_of, only) if alone else ""
             kind = name_kind(kind_of_device(device), model)
             places[metric, kind].append(_Place(rows, device, offset, length))
             offset += length
