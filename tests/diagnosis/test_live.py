@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +61,7 @@ from anubis.readers.jobs.live import (
     LiveRank,
     add_hook,
     ask_ranks,
+    began_at,
     evidence_of_looks,
     find_ranks,
     hang_together,
@@ -396,7 +398,7 @@ def test_a_rank_notes_its_messages_and_places_in_few_parts(tmp_path: Path, monke
     rank._rank = 3
     speaker = threading.Thread(target=lambda: [send(0.0) for _ in range(7)] and send())
     speaker.start()
-    live = LiveRank(rank=3, pid=1, socket=str(tmp_path / "3.1.sock"))
+    live = LiveRank(rank=3, pid=1, socket=str(tmp_path / f"3.{os.getpid()}.sock"))
     assert eventually(lambda: sum(part.looks for part in read_past(live)) > 300)
     ended.set()
     speaker.join()
@@ -406,14 +408,14 @@ def test_a_rank_notes_its_messages_and_places_in_few_parts(tmp_path: Path, monke
     begins = [part.until - part.length_s for part in parts]
     assert begins[1:] == pytest.approx([part.until for part in parts[:-1]], abs=1e-5)
     assert all(part.at_work == part.looks for part in parts)  # it waits for no rank
-    (tmp_path / "3.past").write_text(
+    (Path(live.socket).with_suffix(".past")).write_text(
         '{"places": ["step (a.py:0);recv (torch/distributed/c10d.py:0)"],'
         ' "parts": [[9.0, 2.0, 5, {"0": 3, "-1": 1}]]}'
     )
     (part,) = read_past(live)
     assert (part.messages, part.looks, part.at_work) == (5, 4, 1)
     for words in ("[]", '{"places": [], "parts": [[9.0, 2.0, 5, {"7": 3}]]}', "\xff"):
-        (tmp_path / "3.past").write_text(words)
+        (Path(live.socket).with_suffix(".past")).write_text(words)
         assert read_past(live) == ()
 
 
@@ -491,21 +493,26 @@ def test_a_folder_without_a_job_is_refused_in_a_sentence(tmp_path: Path):
 
 
 def test_two_jobs_in_one_folder_are_not_taken_for_one(tmp_path: Path, process):
-    def announce(rank: int, pid: int, **more: int) -> None:
-        words = {"rank": rank, "pid": pid, "socket": "", "world": 2, "port": 29500, **more}
+    def announce(rank: int, pid: int, **more: object) -> None:
+        words = {"rank": rank, "pid": pid, "socket": "", "world": 2, "job": "29500", **more}
         (tmp_path / f"{rank}.json").write_text(json.dumps(words))
 
-    for other in ({"port": 29501}, {"world": 4}):
+    for other in ({"job": "29501"}, {"world": 4}):
         announce(0, os.getpid())
         announce(1, process.pid, **other)
         with pytest.raises(EvidenceError, match="ranks of several jobs"):
             ranks_in(tmp_path)
         announce(1, 2**22 - 1, **other)  # of an earlier run: its process has ended
-        assert len(ranks_in(tmp_path)) == 2
-    announce(1, process.pid, port=0, world=0)  # its launcher does not tell
+        assert [rank.rank for rank in ranks_in(tmp_path)] == [0]
+    announce(1, 2**22 - 1)
+    assert [pulse_of(rank.pid) for rank in ranks_in(tmp_path)] == [Pulse.ANSWERS, Pulse.GONE]
+    announce(1, 2**22 - 1, began=1)  # long before the launcher of rank 0, of an earlier run
+    assert [rank.rank for rank in ranks_in(tmp_path)] == [0]
+    announce(1, process.pid, began=1)  # its id was used again
+    assert [rank.rank for rank in ranks_in(tmp_path)] == [0]
+    announce(1, process.pid, job="", world=0)  # its launcher does not tell
     assert len(ranks_in(tmp_path)) == 2
-    words = {"rank": 1, "pid": process.pid, "socket": "", "world": 4, "host": "n9"}
-    (tmp_path / "1.json").write_text(json.dumps(words))  # there it may have ended
+    announce(1, process.pid, world=4, host="n9")  # there it may have ended
     assert len(ranks_in(tmp_path)) == 2
 
 
@@ -603,10 +610,11 @@ def test_a_rank_is_recognised_under_any_launcher(
     environment["PYTHONPATH"] += f":{tmp_path / 'fake'}"
     program = f"import time, torch.distributed\ntorch.distributed.{code or '__name__'}"
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
-    announced = json.loads((live / "3.json").read_text()) if expected else {}
+    files = list(live.glob("*.json"))
+    announced = json.loads(files[0].read_text()) if expected else {}
     keys = ("rank", "world", "here")
     assert tuple(announced.get(key) for key in keys) == (expected or (None, None, None))
-    assert [file.name for file in live.glob("*.json")] == (["3.json"] if expected else [])
+    assert [file.name.partition(".")[0] for file in files] == (["3"] if expected else [])
     has_joined = 0 < announced.get("joined", 0) < time.monotonic() and announced["waited_ns"] >= 0
     assert has_joined == ("init_process_group" in code)
 
@@ -619,16 +627,66 @@ def test_a_child_of_a_rank_does_not_take_its_place(tmp_path: Path, process):
         file.write_text(text)
     live = tmp_path / "live"
     live.mkdir(mode=0o700)
-    (live / "0.json").write_text(json.dumps({"pid": process.pid}))
+    words = {"rank": 0, "pid": process.pid, "socket": "", "began": began_at(process.pid)}
+    (live / f"0.{process.pid}.json").write_text(json.dumps(words))
     environment = add_hook({"RANK": "0"}, live)
     environment["PYTHONPATH"] += f":{tmp_path / 'fake'}"
     command = [sys.executable, "-c", "import torch.distributed"]
     subprocess.run(command, env=environment, check=True)
-    assert json.loads((live / "0.json").read_text()) == {"pid": process.pid}
+    assert [rank.pid for rank in find_ranks(live)] == [process.pid]
     process.kill()
     process.wait()
     subprocess.run(command, env=environment, check=True)  # its launcher started it again
-    assert json.loads((live / "0.json").read_text())["rank"] == 0
+    (again,) = live.glob("*.json")
+    assert json.loads(again.read_text())["pid"] != process.pid
+
+
+TWO_RANKS = """
+import os, subprocess, sys
+own = {"WORLD_SIZE": "2", "MASTER_PORT": sys.argv[1]}
+rank = [sys.executable, "-c", "import torch.distributed, time; time.sleep(600)"]
+ranks = [subprocess.Popen(rank, env=os.environ | own | {"RANK": str(r)}) for r in range(2)]
+print(*(rank.pid for rank in ranks), flush=True)
+sys.stdin.read()
+for rank in ranks:
+    rank.kill()
+"""
+
+
+def test_a_dead_rank_of_another_job_is_not_one_of_this_job(tmp_path: Path):
+    """Two jobs of the same user, program and folder. A rank of one is killed; the other is well."""
+    for name, text in FAKE_TORCH.items():
+        file = tmp_path / "fake" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    live = tmp_path / "live"
+    environment = add_hook(dict(os.environ), live)
+    environment["PYTHONPATH"] += f":{tmp_path / 'fake'}"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with ExitStack() as until_asked:
+        jobs = [
+            until_asked.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", TWO_RANKS, port], text=True, env=environment, **pipes
+                )
+            )
+            for port in ("29500", "29501")
+        ]
+        pids = [list(map(int, job.stdout.readline().split())) for job in jobs]
+        assert eventually(lambda: len(list(live.glob("*.json"))) == 4)
+        with pytest.raises(EvidenceError, match="ranks of several jobs"):
+            ranks_in(live)
+        for find in (live_trace._rank_finder, lambda place: ranks_of_process(int(place.name))):
+            with pytest.raises(EvidenceError, match=r"process \d+ has ranks of several jobs"):
+                find(Path("/proc", str(os.getpid())))
+        finders = [live_trace._rank_finder(Path("/proc", str(job.pid))) for job in jobs]
+        os.kill(pids[0][1], signal.SIGKILL)
+        assert eventually(lambda: pulse_of(pids[0][1]) is Pulse.GONE)
+        assert [[rank.pid for rank in found()] for found in finders] == pids
+        of_a_rank = live_trace._rank_finder(Path("/proc", str(pids[1][0])))
+        assert [rank.pid for rank in of_a_rank()] == pids[1]
+        for job in jobs:
+            job.stdin.close()
 
 
 @pytest.fixture
@@ -914,12 +972,12 @@ def test_looks_of_an_earlier_question_do_not_count(tmp_path: Path):
 def test_looks_at_two_jobs_are_not_taken_for_one(tmp_path: Path):
     """They have the same ranks: before, the later look counted, and the other job may be dead."""
 
-    def at_port(look: LiveLook, port: int) -> LiveLook:
-        meeting = (replace(answer, rank=replace(answer.rank, port=port)) for answer in look.answers)
-        return replace(look, answers=tuple(meeting))
+    def at_port(look: LiveLook, port: str) -> LiveLook:
+        named = (replace(answer, rank=replace(answer.rank, job=port)) for answer in look.answers)
+        return replace(look, answers=tuple(named))
 
     dead, well = machine("n0", 0, 1, late=0), replace(machine("n1", 0, 1, late=9), at=101.0)
-    diagnosis = asked_on_each(tmp_path, at_port(dead, 29500), at_port(well, 29501))
+    diagnosis = asked_on_each(tmp_path, at_port(dead, "29500"), at_port(well, "29501"))
     assert (diagnosis.trouble, diagnosis.culprits) == (JobTrouble.UNKNOWN, ())
     assert "ranks of several jobs" in diagnosis.gaps[Collector.PROCESSES]
 

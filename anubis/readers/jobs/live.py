@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import math
+import os
 import re
 import socket
 import stat
@@ -63,6 +64,8 @@ DEADLINE_S = 3.0  # for all ranks of a machine; one that works answers at once
 MOST_BYTES = 64 << 20  # a rank that lies cannot fill the memory
 MOST_HERE = 4096  # ranks of one machine
 LARGEST_PID = 1 << 22  # of Linux
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+TOGETHER_S = 60  # launchers of one job's ranks on a machine begin within this
 AT_ONCE = 64  # ranks, each by a thread
 PULSE_EVERY_S = 0.05  # collectives take milliseconds
 PULSES_A_SAMPLE = 4  # of connections: they cost more to look at
@@ -91,7 +94,8 @@ class LiveRank:
     host: str = ""
     world: int = 0  # ranks of the job
     here: int = 0  # and of it on this machine; 0: its launcher does not tell
-    port: int = 0  # at which its job meets; 0: its launcher does not tell
+    job: str = ""  # as its launcher names it; empty: it does not
+    began: int = 0  # when its process did, in ticks since its machine did; 0: unknown
     joined: float = 0.0  # by the clock of its machine since that began; 0: unknown
     waited_s: float = 0.0  # that its program had waited for a processor by then
 
@@ -143,7 +147,8 @@ def _read_rank(file: Path, namespaces: PidNamespaces) -> LiveRank:
             host=escape_line(str(words.get("host", "")))[:LONGEST_HOST],
             world=int(words.get("world", 0)),
             here=int(words.get("here", 0)),
-            port=int(words.get("port", 0)),
+            job=escape_line(str(words.get("job", "")))[:LONGEST_NOTE],
+            began=int(words.get("began", 0)),
             joined=_seconds(words.get("joined", 0.0)),
             waited_s=_seconds(words.get("waited_ns", 0)) / 1e9,
         )
@@ -154,12 +159,32 @@ def _read_rank(file: Path, namespaces: PidNamespaces) -> LiveRank:
         raise EvidenceError(f'"{file}" announces no rank and no process that can be')
     if namespace:
         rank = _translate_pid(rank, namespace, namespaces)
+    if rank.began and began_at(rank.pid) != rank.began:  # its id is that of another process by now
+        rank = replace(rank, pid=ENDED)
     with suppress(OSError):  # it has ended
         if (user := Path(f"/proc/{rank.pid}").stat().st_uid) != owner:
             raise EvidenceError(
                 f'"{file}" of user {owner} announces process {rank.pid}, which is of user {user}'
             )
     return rank
+
+
+def began_at(pid: int) -> int:
+    """Return when a process began, in ticks since the machine did; 0 if it is gone."""
+    return _status(pid, 19)
+
+
+def _parent_of(pid: int) -> int:
+    return _status(pid, 1)
+
+
+def _status(pid: int, place: int) -> int:
+    """Return a number that the kernel shows of a process; 0 if that is gone."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return int(status.rpartition(")")[2].split()[place])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _seconds(word: float) -> float:
@@ -220,27 +245,61 @@ class LiveLook:
 
 
 def ranks_in(folder: Path) -> list[LiveRank]:
+    """Return the ranks of the job that announced itself in a folder. Those of earlier jobs, which
+    have ended, do not count: as ranks of this one they would be gone."""
     ranks = find_ranks(folder)
     if not ranks:
         raise EvidenceError(
             f'"{folder}" has no rank that announced itself: was the job started with {HOOK} on'
             f" PYTHONPATH and {FOLDER_VARIABLE} set?"
         )
-    here = (rank for rank in ranks if rank.host in ("", socket.gethostname()))
-    require_one_job((rank for rank in here if pulse_of(rank.pid) is not Pulse.GONE), f'"{folder}"')
-    return ranks
+    here = [rank for rank in ranks if rank.host in ("", socket.gethostname())]
+    alive = [rank for rank in here if pulse_of(rank.pid) is not Pulse.GONE]
+    require_one_job(alive, f'"{folder}"')
+    if not here:
+        return ranks
+    job = LiveJob.of_ranks(alive or [max(here, key=lambda rank: rank.began)])
+    return [rank for rank in ranks if job.includes(rank)]
 
 
-def require_one_job(ranks: Iterable[LiveRank], where: str) -> None:
-    """Raise an error if living ranks are of several jobs, of which one may be dead and one well."""
-    ports, worlds = set[int](), set[int]()
-    for rank in ranks:
-        ports.add(rank.port)
-        worlds.add(rank.world)
-    if len(ports - {0}) > 1 or len(worlds - {0}) > 1:
-        raise EvidenceError(
-            f"{where} has ranks of several jobs: set another {FOLDER_VARIABLE} for each job"
+@dataclass(frozen=True, kw_only=True)
+class LiveJob:
+    """What tells the ranks of a job from those of another one that uses, or has used, the same
+    folder."""
+
+    pids: frozenset[int]  # of ranks that are known to be of it
+    name: str
+    world: int
+    launched: int  # when the first launcher of these was, in ticks since the machine began
+
+    @classmethod
+    def of_ranks(cls, ranks: Collection[LiveRank]) -> LiveJob:
+        return cls(
+            pids=frozenset(rank.pid for rank in ranks),
+            name=max(rank.job for rank in ranks),
+            world=max(rank.world for rank in ranks),
+            launched=min(began_at(_parent_of(rank.pid)) for rank in ranks),
         )
+
+    def includes(self, rank: LiveRank) -> bool:
+        is_here = rank.host in ("", socket.gethostname())
+        is_earlier = is_here and 0 < rank.began < self.launched - TOGETHER_S * TICKS_PER_S
+        is_as_large = rank.world in (0, self.world) or not self.world or not is_here
+        return rank.pid in self.pids or (rank.job == self.name and is_as_large and not is_earlier)
+
+
+def require_one_job(
+    ranks: Iterable[LiveRank],
+    where: str,
+    advice: str = f"set another {FOLDER_VARIABLE} for each job",
+) -> None:
+    """Raise an error if living ranks are of several jobs, of which one may be dead and one well."""
+    jobs, worlds = set[str](), set[int]()
+    for rank in ranks:
+        jobs.add(rank.job)
+        worlds.add(rank.world)
+    if len(jobs - {""}) > 1 or len(worlds - {0}) > 1:
+        raise EvidenceError(f"{where} has ranks of several jobs: {advice}")
 
 
 def refusals(folder: Path) -> str:
@@ -355,7 +414,7 @@ def _note_ends(
 def read_past(rank: LiveRank) -> tuple[PastPart, ...]:
     """Return what a rank noted of its past; nothing if it sends no messages, or if that is no
     note."""
-    file = Path(rank.socket or "none").with_name(f"{rank.rank}.past")
+    file = Path(rank.socket or "none").with_suffix(".past")
     try:
         status, owner = file.lstat(), file.parent.stat().st_uid
         if not (rank.socket and stat.S_ISREG(status.st_mode) and status.st_uid == owner):

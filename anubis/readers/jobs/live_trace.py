@@ -17,14 +17,16 @@ from anubis.core.diagnose.evidence import Collector, JobEvidence, Pulse
 from anubis.core.diagnose.hang import rank_list
 from anubis.core.diagnose.live_progress import LONGEST_STILL_S, proof
 from anubis.core.errors import EvidenceError
-from anubis.readers.jobs.hook.sitecustomize import LAUNCHERS
+from anubis.readers.jobs.hook.sitecustomize import LAUNCHERS, job_of
 from anubis.readers.jobs.live import (
     FOLDER_VARIABLE,
     LiveAnswer,
+    LiveJob,
     LiveLook,
     LiveRank,
     ask_ranks,
     evidence_of_looks,
+    find_ranks,
     hang_together,
     ranks_in,
     read_past,
@@ -143,9 +145,26 @@ def _rank_finder(place: Path) -> Callable[[], list[LiveRank]]:
         return partial(ranks_in, place)
     pid = int(place.name) if place.name.isdecimal() else 0
     if folder := live_folder(pid):
-        return partial(ranks_in, folder)
+        return _announced_rank_finder(folder, pid)
     ranks = ranks_of_process(pid)
     return lambda: ranks
+
+
+def _announced_rank_finder(folder: Path, pid: int) -> Callable[[], list[LiveRank]]:
+    """Make a function that finds the ranks of one job in a folder that others may use, too: the job
+    of the ranks that a process is or has started. If none of these has announced itself, such as
+    those of Ray, which another process starts, the folder has to be of one job."""
+    ranks = {rank.pid: rank for rank in find_ranks(folder)}
+    own = [ranks[member] for member in _topmost(pid, ranks.__contains__)]
+    _require_one_job(own, pid)
+    if not own:
+        return partial(ranks_in, folder)
+    job = LiveJob.of_ranks(own)
+    return lambda: [rank for rank in find_ranks(folder) if job.includes(rank)]
+
+
+def _require_one_job(ranks: Iterable[LiveRank], pid: int) -> None:
+    require_one_job(ranks, f"process {pid}", "name the process that started those of one")
 
 
 TRACE = TraceReader(
@@ -232,50 +251,70 @@ MOST_BYTES = 4 << 20  # of an environment
 
 
 def ranks_of_process(pid: int) -> list[LiveRank]:
-    """Return the ranks among a process and all that it started. A rank's own helpers have its
-    environment, too: the first of them is the rank."""
+    """Return the ranks among a process and all that it started. What a rank started has its
+    environment, too, or is of another job."""
     if not (PROC / str(pid)).exists():
         raise EvidenceError(f"there is no process {pid} on this machine")
-    ranks: dict[int, LiveRank] = {}
-    for descendant in _family(pid):
-        environment = _environment(descendant)
-        names = next((names for names in LAUNCHERS if names[0] in environment), LAUNCHERS[0])
-        rank, world, here = (_number_in(environment, name) for name in names)
+    environments = {member: _environment(member) for member in _family(pid)}
+    names = next(
+        (names for names in LAUNCHERS if any(names[0] in its for its in environments.values())),
+        LAUNCHERS[0],
+    )
+    ranks: list[LiveRank] = []
+    for member in _topmost(pid, lambda member: names[0] in environments.get(member, {})):
+        rank, world, here = (_number_in(environments[member], name) for name in names)
         if rank is not None:
-            ranks.setdefault(
-                rank,
+            ranks.append(
                 LiveRank(
                     rank=rank,
-                    pid=descendant,
+                    pid=member,
                     socket="",
                     host=socket.gethostname(),
                     world=world or 0,
                     here=here or 0,
-                ),
+                    job=job_of(environments[member]),
+                )
             )
     if not ranks:
         raise EvidenceError(
             f"process {pid} has no rank of a job, nor has any that it started: none has"
             f" {' or '.join(names[0] for names in LAUNCHERS)} in an environment that may be read"
         )
-    return list(ranks.values())
+    _require_one_job(ranks, pid)
+    return list({rank.rank: rank for rank in reversed(ranks)}.values())[::-1]
 
 
 def live_folder(pid: int) -> Path | None:
     """Return the folder in which the ranks of a job announce themselves; None if they were not
     started with the hook."""
-    folders = (_environment(descendant).get(FOLDER_VARIABLE) for descendant in _family(pid))
-    return next((Path(folder) for folder in folders if folder), None)
+    members = _topmost(pid, lambda member: bool(_environment(member).get(FOLDER_VARIABLE)))
+    folders = {_environment(member)[FOLDER_VARIABLE] for member in members}
+    if len(folders) > 1:
+        raise EvidenceError(
+            f"process {pid} started jobs with {len(folders)} folders in {FOLDER_VARIABLE}: name the"
+            " process that started one of them"
+        )
+    return Path(folders.pop()) if folders else None
 
 
 def _family(pid: int) -> list[int]:
     """Return a process and all below it, parents before children."""
+    return _below(pid, lambda _: False)
+
+
+def _topmost(pid: int, is_sought: Callable[[int], bool]) -> list[int]:
+    """Return those of a process and all below it that are sought, without any below these."""
+    return [member for member in _below(pid, is_sought) if is_sought(member)]
+
+
+def _below(pid: int, is_last: Callable[[int], bool]) -> list[int]:
     children: dict[int, list[int]] = {}
     for process, parent in _parents():
         children.setdefault(parent, []).append(process)
     family = [pid]
     for member in family:
-        family += sorted(children.get(member, ()))
+        if not is_last(member):
+            family += sorted(children.get(member, ()))
     return family
 
 

@@ -14,6 +14,8 @@ import sys
 
 TYPE_CHECKING = False  # typing is not loaded
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
     from typing import Any
 
 HOOKED = "torch.distributed.distributed_c10d"
@@ -24,6 +26,9 @@ LAUNCHERS = (
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_TASKS_PER_NODE"),  # srun: 4(x2)
 )
+# as they name the job itself; MPI alone has a name of its own
+JOB_NAMES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "MASTER_PORT")
+MPI_JOB = "PMIX_NAMESPACE"
 # the first parameters of init_process_group, in their order
 JOINING = ("backend", "init_method", "timeout", "world_size", "rank")
 MESSAGES = ("isend", "irecv", "send", "recv")  # functions by which stages of a pipeline talk
@@ -38,6 +43,13 @@ def _whole(text: object) -> int:
     """Return a number that is not negative; -1: it is none."""
     word = str(text)
     return int(word) if word.isascii() and word.isdigit() and len(word) < 8 else -1
+
+
+def job_of(environment: "Mapping[str, str]") -> str:
+    """Return how launchers name the job of a process; the same on all its machines. Empty if they
+    set nothing."""
+    names = filter(None, (environment.get(name) for name in JOB_NAMES))
+    return "/".join(names) or environment.get(MPI_JOB, "")
 
 
 class _Rank:
@@ -75,7 +87,7 @@ class _Rank:
         import time
         from pathlib import Path
 
-        file = Path(self._folder, f"{self._rank}.json")
+        file = Path(self._folder, f"{self._rank}.{os.getpid()}.json")
         words = json.loads(file.read_text())
         if words["pid"] == os.getpid():
             waited_ns = int(Path("/proc/self/schedstat").read_text().split()[1])
@@ -96,6 +108,7 @@ class _Rank:
                 threading.Thread(target=record, daemon=True).start()
 
     def _record(self, speaker: int) -> None:
+        import os
         import time
 
         levels: list[list[_Part]] = []
@@ -116,20 +129,16 @@ class _Rank:
                 counted, began = messages, now
             parts = [part for level in reversed(levels) for part in level]
             past = {"places": list(places), "parts": parts}
-            _write_words(f"{self._folder}/{self._rank}.past", past)
+            _write_words(f"{self._folder}/{self._rank}.{os.getpid()}.past", past)
 
     def _is_taken(self, rank: int) -> bool:
-        import json
         import os
-        from pathlib import Path
 
-        try:
-            words = json.loads(Path(self._folder, f"{rank}.json").read_text())
-            pid, here = int(words["pid"]), _pid_namespace()
-            is_here = words.get("pid_namespace", here) == here  # else its pod has ended
-            return is_here and pid != os.getpid() and Path(f"/proc/{pid}").exists()
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
+        job, own = job_of(os.environ), os.getpid()
+        return any(
+            is_alive and words.get("job", "") == job and words["pid"] != own
+            for _, words, is_alive in _announcements(self._folder, rank)
+        )
 
     def _announce(self, rank: int, world: int) -> None:
         try:
@@ -168,6 +177,29 @@ def _add_part(levels: list[list[_Part]], part: _Part) -> None:
     levels.append([part])
 
 
+def _announcements(folder: str, rank: int) -> "Iterator[tuple[Path, dict[str, Any], bool]]":
+    """Yield announcements of a rank: the file, its words, and whether that process lives here."""
+    import json
+    from pathlib import Path
+
+    for file in Path(folder).glob(f"{rank}.*json"):
+        try:
+            words = json.loads(file.read_text())
+            here = _pid_namespace()
+            is_here = words.get("pid_namespace", here) == here  # else its pod has ended
+            is_alive = is_here and _began(int(words["pid"])) == words.get("began")
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            is_alive, words = False, {}
+        yield file, words, is_alive
+
+
+def _began(pid: int) -> int:
+    """Return when a process began, in ticks since the machine did: ids are used again."""
+    from pathlib import Path
+
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
 def _start(folder: str, rank: int, world: int) -> object:
     import os
     import socket
@@ -194,10 +226,15 @@ def _start(folder: str, rank: int, world: int) -> object:
         "socket": path,
         "world": world or max(size, 0),
         "here": max(here, 0),
-        "port": max(_whole(os.environ.get("MASTER_PORT")), 0),
+        "job": job_of(os.environ),
+        "began": _began(os.getpid()),
     }
-    (place / f"{rank}.past").unlink(missing_ok=True)  # of a rank that has ended
-    _write_words(str(place / f"{rank}.json"), words)
+    for file, earlier, is_alive in _announcements(folder, rank):
+        if not is_alive or earlier.get("job", "") == words["job"]:  # it has ended, or was too early
+            for suffix in (".json", ".past", ".sock"):
+                if (stale := str(file.with_suffix(suffix))) != path:
+                    Path(stale).unlink(missing_ok=True)
+    _write_words(str(place / f"{rank}.{os.getpid()}.json"), words)
     return server
 
 
