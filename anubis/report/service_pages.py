@@ -58,8 +58,8 @@ def life_line(life: Sequence[Happening], now: float) -> str:
     chart = _chart(begin, now)
     tests = sum(happening.kind == "validation" for happening in drawn)
     canvas = chart.frame(f"{len(drawn)} events since {moment(begin)}, {tests} tests")
-    for lane, name in enumerate(CALLED):  # a narrow screen does not show those on the left
-        add(canvas, "text", name, class_="row again", x=chart.x(now), y=chart.y(lane) - THICK)
+    for lane, name in enumerate(CALLED):  # letters of a narrow screen are too wide for the margin
+        add(canvas, "text", name, class_="again", x=0.0, y=chart.y(lane) - THICK)
     for happening in drawn:
         _draw(happening, chart, canvas, now)
     return serialize(canvas)

@@ -136,7 +136,7 @@ class Chart:
         for tick in self.across.ticks:
             at = self.x(tick)
             add(plot, "line", class_="grid", x1=at, x2=at, y1=bottom, y2=top)
-            add(plot, "text", self.across.spelled(tick), x=at, y=bottom + 13)
+            add(plot, "text", self.across.spelled(tick), class_="tick", x=at, y=bottom + 13)
         for tick in self.up.ticks:
             at = self.y(tick)
             add(plot, "line", class_="grid", x1=left, x2=right, y1=at, y2=at)

@@ -42,14 +42,15 @@ def test_a_test_is_its_middle_unit_for_any_grouping_of_its_verdicts():
     assert drift.change == pytest.approx(middles[2] - (middles[0] + middles[1]) / 2)
 
 
-def test_the_metric_that_drifts_most_comes_first_and_a_metric_tested_once_last():
+def test_metrics_beyond_their_limit_come_first_then_those_that_drift_most():
     told = [
         *(shares_on(day, share, metric="falls") for day, share in ((3, 0.2), (2, 0.3), (1, 0.9))),
         *(shares_on(day, share, metric="mends") for day, share in ((3, 0.9), (1, 0.2))),
-        shares_on(1, 2.0, metric="new"),
+        *(shares_on(day, share, metric="beyond") for day, share in ((3, 1.9), (1, 1.5))),
+        shares_on(1, 0.8, metric="new"),
         shares_on(1, metric="of nothing"),
     ]
-    assert [drift.metric for drift in drifts(told)] == ["falls", "mends", "new"]
+    assert [drift.metric for drift in drifts(told)] == ["beyond", "falls", "mends", "new"]
 
 
 def test_the_page_of_drifts_shows_used_shares_of_limits_and_marks_those_beyond():

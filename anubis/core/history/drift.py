@@ -76,8 +76,8 @@ def share_of_limit(similarity: Samples, alpha: float) -> Samples:
 
 
 def drifts(tests: Iterable[LimitShares]) -> list[Drift]:
-    """Tests by metric: those that drifted most towards their limit first, those that were tested
-    once at the end."""
+    """Tests by metric: those beyond their limit first, then those that drifted most towards it;
+    those that were tested once at the end."""
     by_metric: defaultdict[tuple[str, str], defaultdict[float, list[Samples]]]
     by_metric = defaultdict(lambda: defaultdict(list))
     for test in tests:
@@ -101,7 +101,7 @@ def _point(at: float, shares: Samples) -> DriftPoint:
     return DriftPoint(at=at, units=shares.size, middle=middle, far=far)
 
 
-def _order(drift: Drift) -> tuple[bool, float, float, float, str, str]:
+def _order(drift: Drift) -> tuple[bool, bool, float, float, float, str, str]:
     change = drift.change
     rank = -round(change or 0.0, 3), -(drift.far_change or 0.0), -drift.last.far
-    return change is None, *rank, drift.benchmark, drift.metric
+    return drift.last.far < 1, change is None, *rank, drift.benchmark, drift.metric
