@@ -73,6 +73,7 @@ def _chart(begin: float, end: float) -> Chart:
     return Chart(
         width=960,
         height=220,
+        right=44,  # half of a date
         across=Axis(
             title="UTC",
             begin=begin,

@@ -258,7 +258,7 @@ def ranks_in(folder: Path) -> list[LiveRank]:
     require_one_job(alive, f'"{folder}"')
     if not here:
         return ranks
-    job = LiveJob.of_ranks(alive or [max(here, key=lambda rank: rank.began)])
+    job = LiveJob.recognise(alive or [max(here, key=lambda rank: rank.began)])
     return [rank for rank in ranks if job.includes(rank)]
 
 
@@ -273,7 +273,7 @@ class LiveJob:
     launched: int  # when the first launcher of these was, in ticks since the machine began
 
     @classmethod
-    def of_ranks(cls, ranks: Collection[LiveRank]) -> LiveJob:
+    def recognise(cls, ranks: Collection[LiveRank]) -> LiveJob:
         return cls(
             pids=frozenset(rank.pid for rank in ranks),
             name=max(rank.job for rank in ranks),

@@ -159,7 +159,7 @@ def _announced_rank_finder(folder: Path, pid: int) -> Callable[[], list[LiveRank
     _require_one_job(own, pid)
     if not own:
         return partial(ranks_in, folder)
-    job = LiveJob.of_ranks(own)
+    job = LiveJob.recognise(own)
     return lambda: [rank for rank in find_ranks(folder) if job.includes(rank)]
 
 
@@ -299,15 +299,15 @@ def live_folder(pid: int) -> Path | None:
 
 def _family(pid: int) -> list[int]:
     """Return a process and all below it, parents before children."""
-    return _below(pid, lambda _: False)
+    return _descendants(pid, lambda _: False)
 
 
 def _topmost(pid: int, is_sought: Callable[[int], bool]) -> list[int]:
     """Return those of a process and all below it that are sought, without any below these."""
-    return [member for member in _below(pid, is_sought) if is_sought(member)]
+    return [member for member in _descendants(pid, is_sought) if is_sought(member)]
 
 
-def _below(pid: int, is_last: Callable[[int], bool]) -> list[int]:
+def _descendants(pid: int, is_last: Callable[[int], bool]) -> list[int]:
     children: dict[int, list[int]] = {}
     for process, parent in _parents():
         children.setdefault(parent, []).append(process)
