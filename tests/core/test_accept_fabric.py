@@ -132,6 +132,16 @@ def not_healthy(view):
     return {node.node: (node.judgement, node.code, node.reason) for node in nodes}
 
 
+@pytest.mark.parametrize(("nodes", "per_leaf"), [(24, 2), (72, 12)])
+def test_a_slow_spine_that_no_pair_can_tell_from_its_peer_blames_no_node(nodes, per_leaf):
+    """By chance it slows all pairs of some nodes in the suite, whose partners are good elsewhere;
+    half of all pairs over it are slow, so that nothing shows what is normal."""
+    fabric = FatTree(nodes=nodes, nodes_per_leaf=per_leaf, spines=2).fabric()
+    view, _ = accepted(fabric, [Fault(kind="slow", part=Part("switch", "spine-0-0"), loss=0.4)])
+    assert not view.assessment.named(Judgement.DEFECTIVE)
+    assert view.assessment.judgement is not Judgement.HEALTHY
+
+
 def test_acceptance_runs_the_suite_then_pairs_across_the_fabric_and_blames_no_sound_part():
     view, launched = well()
     assert [phase.name for phase in view.campaign.plan.phases] == [

@@ -14,6 +14,8 @@ from functools import cached_property
 from anubis.core.fabric import Fabric, Part
 from anubis.core.network.attribution import node_verdicts, part_verdicts
 from anubis.core.network.coverage import Reach
+from anubis.core.network.localization import hops_of
+from anubis.core.network.pairing import PairTest, joined_nics
 from anubis.core.network.traffic import LIMIT, Traffic, observe_traffic, turns_of_pair_tests
 from anubis.core.records import BatchVerdict, Execution, Judgement, PartVerdict, Plan, Verdict
 
@@ -78,27 +80,44 @@ class Crossed:
         searched = (verdict.benchmark, verdict.parameters) in self._searched_workloads
         if not is_blamed or searched or node not in self.fabric.nodes:
             return ""
-        if node not in self._well_nodes:
-            return "no good pair across the fabric has proven its path yet"
-        ways = [
-            self._faults_between(group.participants)
+        slow = [
+            group.participants
             for group in groups
             if node in group.participants
             and len(group.participants) > 1
             and group.benchmark == verdict.benchmark
             and group.judgement is Judgement.DEFECTIVE
         ]
+        needed = min((self._most_hops(node, names) for names in slow), default=0)
+        if self._hops_proven.get(node, -1) < needed:
+            return "no good pair across the fabric has proven its path yet"
+        between = [cause for cause in self.causes if not _is_of_nodes(cause)]
+        ways = [self._causes_between(between, names) for names in slow]
         if ways and all(ways):
-            return f"its path crosses {ways[0][0].subject}, which is at fault"
+            cause = ways[0][0]
+            be = "is" if cause.judgement is Judgement.DEFECTIVE else "may be"
+            return f"its path crosses {cause.subject}, which {be} at fault"
         return ""
+
+    def _most_hops(self, node: str, names: Sequence[str]) -> int:
+        """The hops to the farthest of the other nodes, by the rail on which it is nearest."""
+        nics = (
+            joined_nics(self.fabric, PairTest(node, partner))
+            for partner in names
+            if partner != node
+        )
+        return max(
+            min((self.fabric.hops(*ends) or 0 for ends in pairs), default=0) for pairs in nics
+        )
 
     def settle(self, paths: Iterable[PartVerdict]) -> Iterator[PartVerdict]:
         """Yield the causes, and the faulty paths of a suite. A path that leads over a cause becomes
         evidence for it."""
+        faulty = [cause for cause in self.causes if cause.judgement is Judgement.DEFECTIVE]
         led_over: dict[str, list[PartVerdict]] = {}
         unexplained = []
         for path in paths:
-            faults = self._faults_between(path.nodes)
+            faults = self._causes_between(faulty, path.nodes)
             for fault in faults:
                 led_over.setdefault(fault.subject, []).append(path)
             unexplained += [] if faults else [path]
@@ -142,16 +161,15 @@ class Crossed:
                 reason=f"no pair measured across the fabric: {reason}",
             )
 
-    def _faults_between(self, nodes: Sequence[str]) -> list[PartVerdict]:
-        """The faulty parts on any path between two of these nodes."""
-        faulty = [cause for cause in self.causes if cause.judgement is Judgement.DEFECTIVE]
-        if not faulty:
-            return []
-        reach = Reach(self.fabric, nodes, across=False)
+    def _causes_between(
+        self, causes: Sequence[PartVerdict], nodes: Sequence[str]
+    ) -> list[PartVerdict]:
+        """The causes with a part on any path between two of these nodes."""
+        reach = Reach(self.fabric, nodes, across=False) if causes else None
         return [
             cause
-            for cause in faulty
-            if any(self._is_on_way(part, reach, nodes) for part in cause.parts)
+            for cause in causes
+            if reach and any(self._is_on_way(part, reach, nodes) for part in cause.parts)
         ]
 
     def _is_on_way(self, part: Part, reach: Reach, nodes: Sequence[str]) -> bool:
@@ -175,17 +193,24 @@ class Crossed:
 
     @cached_property
     def _met_nodes(self) -> set[str]:
-        return set(self._ends(1.0))
+        flows = (observation.flow for observation in self.traffic.observations)
+        return {end.node for flow in flows for end in (flow.source, flow.target)}
 
     @cached_property
-    def _well_nodes(self) -> set[str]:
-        return set(self._ends(LIMIT))
-
-    def _ends(self, limit: float) -> Iterator[str]:
-        """The nodes of flows that fall short by no more than this."""
+    def _hops_proven(self) -> dict[str, int]:
+        """The hops of the longest good flow of each node."""
+        proven: dict[str, int] = {}
         for observation in self.traffic.observations:
-            if observation.shortfall <= limit:
-                yield from (observation.flow.source.node, observation.flow.target.node)
+            flow = observation.flow
+            if observation.shortfall <= LIMIT:
+                hops = hops_of(self.fabric, flow) or 0
+                for end in (flow.source, flow.target):
+                    proven[end.node] = max(hops, proven.get(end.node, 0))
+        return proven
+
+
+def _is_of_nodes(cause: PartVerdict) -> bool:
+    return all(part.kind in ("node", "nic") for part in cause.parts)
 
 
 def _suite_evidence(paths: Sequence[PartVerdict]) -> Iterator[str]:
