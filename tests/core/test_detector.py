@@ -187,6 +187,17 @@ def test_a_node_that_falls_silent_is_suspect_only_if_the_others_wait_for_it():
     assert named(telemetry) == []
 
 
+def test_values_that_an_exporter_only_repeats_are_not_reported():
+    telemetry = healthy(metrics=(PFC, CPU, DUTY, TENSOR))
+    alive = telemetry.series("cpu_use")[2, 500:].copy()
+    telemetry.values[:, 2, 500:] = [[5.0], [4.0], [3.0], [2.0]]
+    assert named(telemetry) == []
+    (anomaly,) = looked(telemetry).anomalies
+    assert (anomaly.node, anomaly.kind, anomaly.since) == ("n2", AnomalyKind.GAPS, START + 500)
+    telemetry.series("cpu_use")[2, 500:] = alive  # so the others stand still by themselves
+    assert named(telemetry) == ["n2"]
+
+
 def test_a_series_that_never_was_is_odd_and_no_suspicion():
     telemetry = set_values(healthy(), "cpu_use", "n2", 0, 900, np.nan)
     assert kinds(telemetry) == {("n2", AnomalyKind.SILENT)}

@@ -11,14 +11,23 @@ from watching_cases import made_case
 
 from anubis.core.watch import distances
 from anubis.core.watch.detector import look
+from anubis.core.watch.findings import AnomalyKind
+
+SILENCES = (AnomalyKind.GAPS, AnomalyKind.SILENT)
 
 
 def told(result):
-    """A look without its sentences; of what is no suspicion the order does not count."""
+    """A look without its sentences; of what is no suspicion the order does not count, and metrics
+    that fall silent together are one remark."""
     document = asdict(result)
     document["anomalies"] = sorted(
-        tuple(value for key, value in anomaly.items() if key != "sentence")
-        for anomaly in document["anomalies"]
+        {
+            (
+                *(anomaly[key] for key in ("node", "kind", "since", "until")),
+                "" if anomaly["kind"] in SILENCES else anomaly["metric"],
+            )
+            for anomaly in document["anomalies"]
+        }
     )
     document["unjudged"] = sorted(document["unjudged"])
     return document

@@ -19,7 +19,7 @@ from anubis.core.watch.contrast import BUSIER, ENTIRE, TIMES, Contrast, contrast
 from anubis.core.watch.deviations import Departure, Deviations
 from anubis.core.watch.distances import AnswersForMetrics, Comparison, unjudged_reason
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
-from anubis.core.watch.silences import costs, cut_at_stop, silences
+from anubis.core.watch.silences import costs, cut_at_stop, drop_repeated, silences
 from anubis.core.watch.telemetry import Side, Span, Telemetry, span_of
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.core.watch.window_search import Run, runs
@@ -41,6 +41,7 @@ def look(
     """Look at a job: suspicions and anomalies. `ended`: the job has failed, so something did
     happen."""
     pulled = telemetry.last(settings.pull_s)
+    telemetry = drop_repeated(telemetry)
     telemetry = cut_at_stop(telemetry) if ended and settings.continuity_ended_s else telemetry
     unjudged: dict[str, str] = {}
     spans = tuple(map(span_of, telemetry.metrics, telemetry.values))

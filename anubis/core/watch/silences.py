@@ -9,7 +9,7 @@ Whether a job works shows in tensor cores and the network only: GPUs are busy wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,6 +84,38 @@ def stretches(flags: Flags) -> list[tuple[int, int]]:
     return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
+MOST_SHOWN = 3  # metrics that a remark names
+STUCK_S = 120.0  # in which no metric of a node changed, though it works
+STUCK_TIMES = 4  # and so many times as long as of most nodes
+FEWEST_STUCK = 3  # metrics that are not zero: what a device that stopped reports is
+
+
+def drop_repeated(telemetry: Telemetry) -> Telemetry:
+    """Return the telemetry without values that a node's exporter only repeats: no metric of the
+    node changed for long, and several that are not zero did before or after."""
+    if telemetry.points < 2 or not telemetry.nodes:
+        return telemetry
+    still = np.ones((len(telemetry.nodes), telemetry.points - 1), dtype=bool)
+    for of_metric in telemetry.values:
+        change = np.diff(of_metric)
+        still &= ~((change < 0) | (change > 0))  # an unknown value shows no change
+    runs = [stretches(of_node) for of_node in still]
+    longest = [max((last - first + 1 for first, last in of_node), default=0) for of_node in runs]
+    least = max(STUCK_S / telemetry.step_s, STUCK_TIMES * float(np.median(longest)))
+    values = telemetry.values
+    for row, of_node in enumerate(runs):
+        of_row = telemetry.values[:, row]
+        for first, last in of_node if longest[row] >= least else ():
+            kept, later = of_row[:, first : first + 1], of_row[:, first + 1 : last + 2]
+            differs = np.isfinite(of_row) & (of_row != kept)
+            is_repeated = (later == kept).mean(axis=1) > REPORTING  # and not missing
+            is_stuck = is_repeated & (kept[:, 0] != 0) & differs.any(axis=1)
+            if last - first + 1 >= least and is_stuck.sum() >= FEWEST_STUCK:
+                values = values.copy() if values is telemetry.values else values
+                values[:, row, first + 1 : last + 2] = np.nan
+    return replace(telemetry, values=values)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Silences:
     vanished: Mapping[int, tuple[Deviation, ...]]  # by row, the first to fall silent first
@@ -110,7 +142,7 @@ def silences(telemetry: Telemetry, settings: WatchSettings, *, ended: bool) -> S
     first = sorted(vanished, key=lambda row: (min(d.since for d in vanished[row]), row))
     return Silences(
         vanished={row: tuple(sorted(vanished[row], key=lambda d: d.since)) for row in first},
-        anomalies=(*_job_anomalies(telemetry, presences, settings), *anomalies),
+        anomalies=(*_job_anomalies(telemetry, presences, settings), *_join_metrics(anomalies)),
         unreported={
             telemetry.metrics[metric].name: "not reported by most nodes at any time"
             for metric, seen in enumerate(presences)
@@ -126,6 +158,19 @@ def _unheard_reason(telemetry: Telemetry, last: int, deaf: int | None, long: int
     if works_on(telemetry, last, long):
         return "and the job works on: look at its monitoring, and at the node if none waits for it"
     return ""
+
+
+def _join_metrics(anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
+    """Yield the anomalies, as one those that say the same of several metrics of a node."""
+    alike: defaultdict[Anomaly, list[str]] = defaultdict(list)
+    for anomaly in anomalies:
+        sentence = anomaly.sentence.replace(f" {anomaly.metric}", " {}", 1)
+        alike[replace(anomaly, metric="", sentence=sentence)].append(anomaly.metric)
+    for anomaly, metrics in alike.items():
+        more = f", and {len(metrics) - MOST_SHOWN} more" if len(metrics) > MOST_SHOWN else ""
+        names = f"{', '.join(metrics[:MOST_SHOWN])}{more}"
+        metric = metrics[0] if len(metrics) == 1 else ""
+        yield replace(anomaly, metric=metric, sentence=anomaly.sentence.format(names))
 
 
 def _deaf_hosts(telemetry: Telemetry, presences: Sequence[Presence]) -> Mapping[int, int]:
