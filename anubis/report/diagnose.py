@@ -13,6 +13,7 @@ from anubis.core.diagnose.analyst import JobTrouble, settling_collector
 from anubis.core.diagnose.cures import WORDS, CureLevel
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer
 from anubis.core.diagnose.evidence import (
+    MAY_WAIT,
     AskedNodes,
     Collector,
     Gravity,
@@ -115,6 +116,8 @@ def _unknown(view: DiagnosisView) -> str:
     if followed := [fact for fact in diagnosis.facts if fact.is_followed]:
         name = subject_name(followed[0].whom) if len(followed) == 1 else "its ranks"
         return f"{name} wrote an error and more steps after it, so it may have gone on"
+    if (gap := evidence.gaps.get(Collector.PROGRESS, "")).startswith(MAY_WAIT):
+        return gap
     if evidence.processes and not evidence.advances and not evidence.progress:
         return "nothing wrong was seen, but none of its ranks reported how far it is"
     if _last_note(evidence):
@@ -243,8 +246,8 @@ def _last_sign(rise: Rise, at: float) -> str:
 
 def missing_evidence(gaps: Iterable[str]) -> str:
     """List missing evidence: first what was named but could not be read, then what could have been
-    named. What no option brings is on the page alone."""
-    every = dict.fromkeys(gaps)
+    named. What no option brings is on the page alone, and the headline says for whom ranks wait."""
+    every = dict.fromkeys(gap for gap in gaps if not gap.startswith(MAY_WAIT))
     unnamed = [gap[len("no ") :] for gap in every if gap.startswith("no ") and gap.endswith(")")]
     failed = [gap for gap in every if not gap.startswith("no ")]
     return "; ".join([*failed, *([f"no {', '.join(unnamed)}"] if unnamed else [])])

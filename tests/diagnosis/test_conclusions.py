@@ -19,6 +19,7 @@ from anubis.core.diagnose.analyst import HARMLESS, JobTrouble
 from anubis.core.diagnose.cures import CureLevel, CurePolicy, PastDiagnosis
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
 from anubis.core.diagnose.evidence import (
+    MAY_WAIT,
     Advance,
     Call,
     CallState,
@@ -359,3 +360,14 @@ def test_a_scene_without_progress_is_never_called_well(scene, tmp_path):
     assert exit_code(view.diagnosis) == code, report.headline(view)
     check(view.diagnosis, view.evidence, CurePolicy())
     check_words(view)
+
+
+def test_a_rank_for_which_others_may_wait_is_in_the_headline_and_not_among_what_is_missing():
+    busy = f"{MAY_WAIT} rank 0, busy with files or a download"
+    evidence = JobEvidence(
+        at=NOW, collectors=frozenset({Collector.PROCESSES}), gaps={Collector.PROGRESS: busy}
+    )
+    diagnosis = diagnose(evidence, RULES, CurePolicy())
+    view = report.DiagnosisView(diagnosis=diagnosis, evidence=evidence)
+    assert report.headline(view) == f"this job: cannot say: {busy}"
+    assert busy not in dict(report.ten_lines(view)).values()

@@ -43,6 +43,9 @@ class Collector(StrEnum):
     CONNECTIONS = "connections", "connections between its ranks"
 
 
+MAY_WAIT = "its ranks may wait for"  # begins a gap in its progress that is no fault
+
+
 class Gravity(StrEnum):
     """Severity of a line of a log: what it proves about the rank or node that wrote it."""
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from anubis.core.diagnose.evidence import Collector, JobEvidence, Pulse
+from anubis.core.diagnose.evidence import MAY_WAIT, Collector, JobEvidence, Pulse
 from anubis.core.diagnose.hang import rank_list
 from anubis.core.diagnose.live_progress import LONGEST_STILL_S, proof
 from anubis.core.errors import EvidenceError
@@ -115,11 +115,8 @@ def evidence_of_job(looks: Sequence[LiveLook]) -> JobEvidence:
     storing = [rank for look in looks for rank in look.storing]
     alone = [rank for look in looks for rank in look.alone]
     if (storing or alone) and not (evidence.gaps.get(Collector.PROGRESS) or proof(evidence)):
-        why = (
-            f"{rank_list(storing)} read, write or load much: others may wait for that"
-            if storing
-            else f"others may wait for {rank_list(alone)}, at work at many places of the program"
-        )
+        doing = "busy with files or a download" if storing else "at work at many places"
+        why = f"{MAY_WAIT} {rank_list(storing or alone)}, {doing}"
         evidence = replace(evidence, gaps={**evidence.gaps, Collector.PROGRESS: why})
     return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
 
