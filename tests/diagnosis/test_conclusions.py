@@ -362,7 +362,7 @@ def test_a_scene_without_progress_is_never_called_well(scene, tmp_path):
     check_words(view)
 
 
-def test_a_rank_for_which_others_may_wait_is_in_the_headline_and_not_among_what_is_missing():
+def test_a_rank_for_which_others_may_wait_is_in_the_headline_and_not_among_missing_evidence():
     busy = f"{MAY_WAIT} rank 0, busy with files or a download"
     evidence = JobEvidence(
         at=NOW, collectors=frozenset({Collector.PROCESSES}), gaps={Collector.PROGRESS: busy}

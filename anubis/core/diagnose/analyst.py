@@ -71,12 +71,12 @@ LASTING = {
     *(FactKind.BAD_LOSS, FactKind.SLOWED, FactKind.MAY_BE_SLOW),
 }  # facts that remain true of a job that moves
 CONSEQUENCES = {
-    *(FactKind.DISTRIBUTED_ERROR, FactKind.MISSING, FactKind.STANDSTILL, FactKind.GONE),
+    *(FactKind.DISTRIBUTED_ERROR, FactKind.MISSING, FactKind.GONE),
     *(FactKind.ABSENT, FactKind.LIKELY_PART, FactKind.COMMON_PART, FactKind.SILENT),
 }  # facts that an error of a rank may be behind
 UNRELATED = {
     *(FactKind.SETTINGS_DIFFER, FactKind.NETWORK_FAULT, FactKind.OUTLIER, FactKind.UNLIKE_PEERS),
-    *(FactKind.SLOWED, FactKind.MAY_BE_SLOW),
+    *(FactKind.SLOWED, FactKind.MAY_BE_SLOW, FactKind.STANDSTILL),
 }  # facts that say nothing of an error
 HARMLESS = {FactKind.SETTINGS_DIFFER}  # no trouble, unless it names a node
 
