@@ -56,7 +56,7 @@ def test_two_hosts_that_report_each_other_are_both_suspected_without_a_cause():
         )
     ]
     evidence = JobEvidence(job="llama", at=0.0, collectors=frozenset())
-    analysis = analyse(Reasoning(facts=tuple(facts), fired=(), unmet={}), evidence)
+    analysis = analyse(Reasoning(facts=tuple(facts), unmet={}), evidence)
     assert analysis.nodes == (HOSTS[1], HOSTS[2])
 
 
