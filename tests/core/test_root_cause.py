@@ -109,6 +109,21 @@ def test_a_host_whose_reported_pairs_work_again_is_less_likely_than_another_one(
     assert chance(at, 0) > 1.5 * chance(at, 1)
 
 
+def test_hosts_that_wait_for_minutes_are_told_from_victims_that_waited_for_them():
+    """All ends of what broke report within a minute, and later victims name each of them."""
+    first = [
+        says(*ends, at=600 + 7.0 * place)
+        for place, b in enumerate(range(4, 9))
+        for ends in ((0, b), (b, 0))
+    ]
+    later = [
+        says(v, b, at=1210 + 9.0 * v) for v in range(9, 16) for b in range(4, 9) if (v + b) % 2
+    ]
+    likeliest = root_causes(scene(*first, *later))[0]
+    assert likeliest.parts == (Part("node", HOSTS[0]),)
+    assert likeliest.confidence > 0.7
+
+
 def test_a_part_that_a_scan_called_defective_is_likelier():
     reports = [says(*ends) for b in range(4, 9) for ends in ((0, b), (b, 0))]
     uplinks = Part("uplinks", LEAF_OF[HOSTS[0]])

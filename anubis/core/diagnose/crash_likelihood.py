@@ -36,7 +36,8 @@ SLOWED_BEFORE = 0.3  # chance that a part at fault slowed its pairs before it fa
 SLOW_ACROSS, SLOW_ELSEWHERE = 0.9, 0.03  # of each of these to be slow, and of any other pair
 LARGE_BYTES = 64 << 10  # a switch was seen to drop what is larger than 1 KB and to pass probes
 
-PATIENCES_S = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0)  # until a broken connection is reported
+# until a broken connection is reported, in seconds: torch waits 10 minutes for NCCL
+PATIENCES_S = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0)
 JITTER = 0.3  # a patience may be longer by this share
 SCATTER_S = 0.5  # standard deviation of the clocks of hosts, and of whole seconds in logs
 LIVES_ON_S = 0.7  # mean time from the first report of a host to its end
