@@ -28,7 +28,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
       fio iproute2 openssh-client perftest infiniband-diags rdma-core ucx-utils && \
     rm -rf /var/lib/apt/lists/*
 COPY --from=packages /opt/anubis /opt/anubis
-RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/anubis --create-home anubis && chmod 0700 /var/lib/anubis
+RUN groupadd --gid 10001 anubis && useradd --system --uid 10001 --gid anubis --home-dir /var/lib/anubis --create-home anubis && chmod 0700 /var/lib/anubis
 USER 10001
 ENV PATH=/opt/anubis/bin:$PATH ANUBIS_HOME=/var/lib/anubis RAY_USAGE_STATS_ENABLED=0 PYTHONUNBUFFERED=1
 VOLUME /var/lib/anubis
