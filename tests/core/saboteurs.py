@@ -320,7 +320,9 @@ class Book:
 
     def may_be_broken(self, node):
         """A pass that began before a defect was found need not disprove it."""
-        found = max((at for at, _, which in self.judged[node] if which == "defective"), default=-1)
+        found = max(
+            (at for at, _, which in self.judged[node] if which == "defective"), default=-math.inf
+        )
         passed = (began for _, began, which in self.judged[node] if which == "healthy")
         return self.is_broken(node) or found > max(passed, default=-math.inf)
 
