@@ -1248,7 +1248,10 @@ def test_a_spare_with_something_to_prove_takes_the_place_vacant_longest_once_it_
     assert cluster.state("n3") is State.SUSPECT
     cluster.hear(suspected(cluster.later(), "s", "n1"))
     cluster.look()
-    commands = [*cluster.conclude(DEFECTIVE, "n1"), *cluster.conclude(DEFECTIVE, "n0")]
+    commands = cluster.conclude(DEFECTIVE, "n1")
+    by_wrong_clock = noticed(cluster.later() - 30 * DAY_S, RepairBegun(nodes=("n0",)))
+    commands += cluster.hear(by_wrong_clock)
+    assert cluster.state("n0") is State.REPAIRING
     assert not [c for c in [*commands, *cluster.look()] if isinstance(c, Swap)]
     swap = only(cluster.conclude(HEALTHY, "n3"), Swap)
     assert swap == Swap(mode=mode, node="n1", spare="n3")

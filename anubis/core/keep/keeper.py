@@ -102,6 +102,8 @@ class Keeper:
         self._policy = policy
         self._dating = dating
         self.lives = Lives(map(dating.heal, lives))
+        vacated = (life.vacated_at for life in self.lives.values())
+        self._vacated_at = max(vacated, default=-math.inf)  # the last of them
         self.breakers = dict(breakers or {})
         self.repairs = Repairs(self.lives, policy, remedy_of)
         self.proofs = Proofs(self.lives, policy, self.repairs.is_due_before_test)
@@ -528,8 +530,14 @@ class Keeper:
             return blocked
         is_held = SUSPECTED in (life.out_code, code_of(life.cordon))
         if is_first and (is_held or not life.cordon):  # it was in service, or held for a test
-            self.lives.set(life.node, vacated_at=at)
+            self.lives.set(life.node, vacated_at=self._next_vacancy(at))
         return [*self._send_cordon(life, code, reason, at), *self._requeue(life, reason)]
+
+    def _next_vacancy(self, at: float) -> float:
+        """Time of a new vacancy, later than each before. The longest vacant place gets the next
+        spare, and a report by a wrong clock may be dated long ago."""
+        self._vacated_at = max(at, self.waited_at, math.nextafter(self._vacated_at, math.inf))
+        return self._vacated_at
 
     def _requeue(self, life: Life, reason: str) -> list[LifeCommand]:
         """Commands for the jobs of a node that is taken out, one for each as long as it runs
