@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar
 
 from anubis.core.errors import (
@@ -338,10 +339,10 @@ class ActionRunner:
 
 
 def _batches_of_orders(actions: Iterable[LifeAction]) -> Iterator[dict[str, LifeAction]]:
-    """Orders to send, by node, many at once. If a node has two, the later one is in a later batch,
-    so that it has the last word."""
+    """Orders to send, by node, many at once. If a node has two, the last one is in a later batch,
+    so that it has the last word. An old one that is given again counts from then."""
     batch = dict[str, LifeAction]()
-    for action in actions:
+    for action in sorted(actions, key=attrgetter("changed_at", "id")):
         command = action.command
         if action.stage is not Stage.KEPT or not isinstance(command, Cordon | Release):
             continue

@@ -99,25 +99,28 @@ def test_concurrent_turns_hear_each_event_once_and_send_each_action_once(url):
     assert sum(by_several(partial(take_up, action=action), url)) == 1  # its driver died
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from((Cordon, Release)))))
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from((Cordon, Release)), st.floats(0, 9)))
+)
 def test_orders_go_many_at_once_and_the_last_order_about_a_node_goes_last(orders):
-    actions = [kept(id, node, kind) for id, (node, kind) in enumerate(orders)]
+    actions = [kept(id, *order) for id, order in enumerate(orders)]  # a retried one keeps its id
     batches = list(_batches_of_orders(actions))
     assert all(action.command.node == node for batch in batches for node, action in batch.items())
     for node in "abc":
         sent = [batch[node].id for batch in batches if node in batch]
-        assert sent == [action.id for action in actions if action.command.node == node]
+        given_at = {id: at for id, (of, _, at) in enumerate(orders) if of == node}
+        assert sent == sorted(given_at, key=given_at.get)
     many = [kept(id, f"n{id}", Cordon) for id in range(2 * MOST_ORDERS + 1)]
     assert [len(batch) for batch in _batches_of_orders(many)] == [MOST_ORDERS, MOST_ORDERS, 1]
 
 
-def kept(id, node, kind):
+def kept(id, node, kind, changed_at=1.0):
     command = (
         Cordon(mode=Mode.ACT, node=node, code="SLOW", reason="slow")
         if kind is Cordon
         else Release(mode=Mode.ACT, node=node, reason="well")
     )
-    return LifeAction(id=id, at=1.0, command=command, stage=Stage.KEPT, changed_at=1.0)
+    return LifeAction(id=id, at=1.0, command=command, stage=Stage.KEPT, changed_at=changed_at)
 
 
 def test_a_failed_action_is_retried_for_a_day_and_then_asked_for_anew(tmp_path):
