@@ -103,6 +103,10 @@ class TelemetryError(AnubisError):
     pass
 
 
+class FetchError(AnubisError):
+    """No whole answer to an HTTP request."""
+
+
 class WatchError(AnubisError):
     pass
 

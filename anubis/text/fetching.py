@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from anubis.core.errors import TelemetryError
+from anubis.core.errors import FetchError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +36,11 @@ class HttpAnswer:
     retry_after: str = ""
 
 
-class UnreachableError(TelemetryError):
+class UnreachableError(FetchError):
     """Nobody listens there; further requests to the same server are in vain."""
 
 
-class TimeoutPassedError(TelemetryError):
+class TimeoutPassedError(FetchError):
     pass
 
 
@@ -89,7 +89,7 @@ def _ask(connection: http.client.HTTPConnection, question: HttpQuestion) -> Http
     with connection.getresponse() as response:
         body = response.read(question.most_bytes + 1)
         if len(body) > question.most_bytes:
-            raise TelemetryError(
+            raise FetchError(
                 f"the answer is larger than {question.most_bytes >> 20} MiB, the most that is read"
             )
         if response.length:
@@ -103,18 +103,18 @@ def _ask(connection: http.client.HTTPConnection, question: HttpQuestion) -> Http
         )
 
 
-def _explain(cause: Exception) -> TelemetryError:
+def _explain(cause: Exception) -> FetchError:
     match cause:
         case ssl.SSLCertVerificationError():
             return UnreachableError(f"its certificate is not trusted: {cause.verify_message}")
         case ssl.SSLError():
             return UnreachableError(f"it does not speak TLS as expected: {cause.reason or cause}")
         case http.client.IncompleteRead():
-            return TelemetryError("the answer ended in the middle")
+            return FetchError("the answer ended in the middle")
         case http.client.HTTPException() | ValueError():
-            return TelemetryError(f"it does not speak HTTP as expected: {type(cause).__name__}")
+            return FetchError(f"it does not speak HTTP as expected: {type(cause).__name__}")
         case ConnectionResetError() | BrokenPipeError():
-            return TelemetryError("it ended the connection")
+            return FetchError("it ended the connection")
         case OSError():
             return UnreachableError(cause.strerror or str(cause))
-    return TelemetryError(str(cause))
+    return FetchError(str(cause))

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from anubis import __version__
 from anubis.core.amounts import HOUR_S
-from anubis.core.errors import ConfigError, NotifyError, TelemetryError
+from anubis.core.errors import ConfigError, FetchError, NotifyError
 from anubis.core.keep.messages import KeeperMessage
 from anubis.core.text import escape_line
 from anubis.reach.notifiers.notifier import NotifierSettings, resolve_secret
@@ -95,7 +95,7 @@ class WebhookSettings(NotifierSettings):
         host = urlsplit(url).hostname
         try:
             answer = fetch(question)
-        except TelemetryError as error:
+        except FetchError as error:
             raise NotifyError(f"{host}: {error}", is_refusal=False) from None
         if not 200 <= answer.status < 300:
             is_refusal = 300 <= answer.status < 500 and answer.status not in NOT_YET

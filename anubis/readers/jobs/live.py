@@ -56,14 +56,14 @@ from anubis.readers.jobs.trace_reader import MOST_RANKS
 from anubis.text.files import json_value, read_text
 
 PROC = Path("/proc")
-ENDED = 0  # no process has this id
 HOOK = Path(__file__).parent / "hook"
 FOLDER_VARIABLE = "ANUBIS_LIVE_DIR"
 UNHOOKED = "it was started without the hook (--hook)"
 DEADLINE_S = 3.0  # for all ranks of a machine; one that works answers at once
 MOST_BYTES = 64 << 20  # a rank that lies cannot fill the memory
 MOST_HERE = 4096  # ranks of one machine
-LARGEST_PID = 1 << 22  # of Linux
+LARGEST_PID = 1 << 22  # of Linux, whose processes have smaller ones
+ENDED = LARGEST_PID  # so a signal to it reaches nobody
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 TOGETHER_S = 60  # launchers of one job's ranks on a machine begin within this
 AT_ONCE = 64  # ranks, each by a thread
@@ -204,7 +204,7 @@ def _translate_pid(rank: LiveRank, namespace: int, namespaces: PidNamespaces) ->
     if pid == rank.pid:
         return rank
     host = rank.host if pid is None else socket.gethostname()
-    return replace(rank, pid=pid or ENDED, host=host)
+    return replace(rank, pid=ENDED if pid is None else pid, host=host)
 
 
 def _socket_path(file: Path, socket: str) -> str:

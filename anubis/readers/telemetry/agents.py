@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from anubis.core.arrays import Floats
-from anubis.core.errors import TelemetryError, UsageError
+from anubis.core.errors import FetchError, TelemetryError, UsageError
 from anubis.core.text import escape_line
 from anubis.core.watch.alignment import SampledSeries, align, grid_over, step_of
 from anubis.readers.telemetry.config import ORDER, AgentSettings, TelemetrySettings
@@ -144,7 +144,7 @@ class AgentClient:
             for node, future in pending.items():
                 try:
                     answers[node] = future.result()
-                except TelemetryError as cause:
+                except (FetchError, TelemetryError) as cause:
                     reasons[node] = str(cause)
         return answers, reasons
 

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from anubis.core.arrays import Floats32
-from anubis.core.errors import TelemetryError, UsageError
+from anubis.core.errors import FetchError, TelemetryError, UsageError
 from anubis.core.watch.alignment import Grid, grid_over, resample, round_step
 from anubis.core.watch.telemetry import WORST, Telemetry
 from anubis.readers.telemetry.config import (
@@ -210,7 +210,7 @@ class Prometheus:
                 except UnreachableError as cause:
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise TelemetryError(f"{self.name} cannot be reached: {cause}") from None
-                except TelemetryError as cause:
+                except (FetchError, TelemetryError) as cause:
                     collected.failures.setdefault(name, str(cause))
 
     def _place_in(self, collected: _Collected, part: _Part) -> None:
@@ -250,7 +250,7 @@ class Prometheus:
             return scalar(answer)
         except UnreachableError as cause:
             raise TelemetryError(f"{self.name} cannot be reached: {cause}") from None
-        except TelemetryError as cause:
+        except (FetchError, TelemetryError) as cause:
             kind = RefusedError if answer else TelemetryError
             raise kind(f"{self.name}: {cause}") from None
 
