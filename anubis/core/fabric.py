@@ -347,6 +347,12 @@ class Fabric:
         is_flat = self.links and not any(map(self.is_uplink, self.links))
         return bool(is_flat and not self.routes and len(self.leaves) > 2)
 
+    @cached_property
+    def is_outline(self) -> bool:
+        """True if no NIC has a name, as in Slurm's trees and Kubernetes' labels: what is shown as
+        one link may be cables of several planes or rails."""
+        return bool(self.links) and not any(nic.device for nic in self.nics)
+
     # --- distances and paths ---------------------------------------------------------------
 
     @cached_property

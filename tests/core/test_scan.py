@@ -14,7 +14,7 @@ from fleets import small_fabric, spec
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.campaign.state_machine import Failed, NodeLost
 from anubis.core.errors import ExecutorError
-from anubis.core.fabric import Part, rail_nics_on, single_switch
+from anubis.core.fabric import Cable, Fabric, Link, Part, Switch, rail_nics_on, single_switch
 from anubis.core.judge.units import units
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
@@ -295,17 +295,47 @@ def test_tables_that_are_older_than_the_cables_let_no_pairs_blame_the_cable_that
     assert not view.assessment.named(Judgement.DEFECTIVE)
 
 
-@pytest.mark.parametrize("node", ["node00001", "node00003"])
-def test_a_node_that_the_topology_takes_for_another_is_not_blamed_for_a_slow_uplink(node):
-    """The same pairs are slow each time, as a node that comes and goes does not make them."""
+@pytest.mark.parametrize(("node", "uplink"), [("node00001", 0), ("node00006", 3)])
+def test_a_node_that_the_topology_takes_for_another_is_not_blamed_for_a_slow_uplink(node, uplink):
+    """The same pairs are slow each time, as a node that comes and goes does not make them; or they
+    lose as much as those of the uplink."""
     fabric = FatTree(nodes=24, nodes_per_leaf=6, spines=4).fabric()
     exchanged = {node: "node00014", "node00014": node}
     nics = (replace(nic, node=exchanged.get(nic.node, nic.node)) for nic in fabric.nics)
-    slow = next(link for link in fabric.links if link.a == fabric.leaves[0])
+    slow = [link for link in fabric.links if link.a == fabric.leaves[0]][uplink]
     fault = Fault(kind="lossy uplink", part=link_part(slow), loss=0.45)
     view = scanned(fabric, [fault], believed=replace(fabric, nics=tuple(nics)))
     assert not view.assessment.named(Judgement.DEFECTIVE)
     assert any(link_part(slow) in parts for parts in verdicts(view))
+
+
+def outline(fabric):
+    """A tree of leaves and one switch above, as Slurm has it."""
+    switches = [switch for switch in fabric.switches if switch.id in fabric.leaves]
+    links = (Link(a=leaf, b="top", cables=(Cable(),)) for leaf in fabric.leaves)
+    return Fabric(
+        switches=(
+            *(replace(leaf, tier=1) for leaf in switches),
+            Switch(id="top", name="top", tier=2),
+        ),
+        links=tuple(links),
+        nics=tuple(replace(nic, device="", rail="", port="") for nic in fabric.nics),
+    )
+
+
+def test_a_tree_that_hides_the_spines_proves_a_slow_node_and_no_link():
+    """One way of one of four uplinks is slow; in the tree all of them are one link."""
+    fabric = FatTree(nodes=24, nodes_per_leaf=6, spines=4).fabric()
+    slow = next(link for link in fabric.links if link.a == fabric.leaves[1])
+    uplink = Fault(kind="lossy uplink", part=link_part(slow), loss=0.45, way="out")
+    view = scanned(fabric, [uplink], "covering", believed=outline(fabric))
+    assert not view.assessment.named(Judgement.DEFECTIVE)
+    of_parts = view.assessment.parts
+    assert {part.judgement for part in of_parts} == {Judgement.UNKNOWN}
+    assert any("ibnetdiscover" in part.reason for part in of_parts)
+    node = Fault(kind="slow node", part=Part("node", "node00010"), loss=0.45)
+    view = scanned(fabric, [node], "covering", believed=outline(fabric))
+    assert view.assessment.named(Judgement.DEFECTIVE) == ("node00010",)
 
 
 @pytest.mark.parametrize("fabric", [CROWDED, PODS], ids=["tree", "pods"])

@@ -45,6 +45,7 @@ SURE = 0.9  # the least confidence in a cause that is called defective
 MOST_OR = 2  # alternative switches of a path that are named
 EXCUSED = 0.25  # share of the bad flows of a cause that rivals leave unexplained
 FEWEST_CUT = 3  # pairs without an answer that show a part through which nothing passes
+ALIKE = 0.06  # shares of the rate that differ by less may be of one fault
 SHOWN = 4  # flows that are shown as evidence of a cause
 MOST_RANKED = 8  # parts of a class
 CAUSES = {  # what is wrong with a node, by the code of the part that is blamed
@@ -59,6 +60,10 @@ WHAT_ALL_SHARE = (
     "the criteria are of another cluster (learn new ones), or these leaves share what slows them"
 )
 HOW_TO_EXCLUDE = "test again while they are idle, or with --counters and --over"
+HOW_TO_SHOW_PATHS = (
+    "this topology names no NIC, so planes or rails may be hidden: the output of ibnetdiscover or "
+    "LLDP would show which cables these flows take"
+)
 MAYBE = "a NIC or its cable may be at fault"
 ROUTES_ASIDE = (
     "the forwarding tables were left aside: paths taken by chance explain these flows better "
@@ -89,6 +94,8 @@ def part_verdicts(
         doubt = doubt or _congestion(cause, congested, counters)
         doubt = doubt or _load_of_others(fabric, cause, known_load, idle)
         doubt = doubt or _detours(fabric, cause)
+        doubt = doubt or _hidden_paths(fabric, cause, located.causes, traffic)
+        doubt = doubt or _exchanged_places(fabric, cause, located.causes)
         doubt = doubt or _slow_ends(fabric, cause, traffic)
         doubt = doubt or _slow_leaf(fabric, cause, traffic)
         causes.append(_part_verdict(inspection, cause, traffic, doubt, doubts))
@@ -136,6 +143,42 @@ def _detours(fabric: Fabric, cause: Cause) -> CauseDoubt | None:
         return None
     reason = "flows may have taken detours: forwarding tables in the topology show their paths"
     return CauseDoubt(code="CANNOT-TELL-APART", reason=reason)
+
+
+def _hidden_paths(
+    fabric: Fabric, cause: Cause, causes: Iterable[Cause], traffic: Traffic
+) -> CauseDoubt | None:
+    """The doubt about a cause if the topology is an outline: what it shows as one link or NIC may
+    be many, of several planes or rails. A node is proven by flows that all fall short, if no other
+    node of its leaf has such; a leaf, if each node measured over one device.
+    """
+    if not fabric.is_outline:
+        return None
+    part = cause.parts[0]
+    if part.kind == "switch" and part.name in fabric.leaves and not traffic.is_merged:
+        return None
+    if part.kind == "node" and cause.steady and not cause.good:
+        beside = {rival.name for c in causes if c is not cause for rival in c.parts}
+        leaves = {nic.switch for nic in fabric.nics if nic.node == part.name}
+        if not any(nic.node in beside for leaf in leaves for nic in fabric.nics_on[leaf]):
+            return None
+    return CauseDoubt(code="CANNOT-TELL-APART", reason=HOW_TO_SHOW_PATHS)
+
+
+def _exchanged_places(fabric: Fabric, cause: Cause, causes: Iterable[Cause]) -> CauseDoubt | None:
+    """The doubt about a node that is slow in some pairs only, or one way only, by as much as a part
+    between nodes: its pairs cross that part if the topology has it in the place of another node."""
+    is_end = cause.parts[0].kind in ("node", "nic")
+    if not is_end or (cause.steady and cause.way == "both"):
+        return None
+    for rival in causes:
+        is_between = rival.parts[0].kind not in ("node", "nic")
+        if is_between and abs(rival.shortfall - cause.shortfall) <= ALIKE:
+            reason = f"as much is lost at {subject(fabric, rival)}, which these flows cross if the"
+            return CauseDoubt(
+                code="CANNOT-TELL-APART", reason=f"{reason} topology has two nodes exchanged"
+            )
+    return None
 
 
 def _links(fabric: Fabric, part: Part) -> set[Part]:

@@ -45,6 +45,7 @@ class Traffic:
     silent: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by rail, the nodes that
     # met on it: none of its flows was measured, while others were, so no part of it is at fault
     turns: PairTurns = field(default_factory=dict)
+    is_merged: bool = False  # several devices of a node count as one NIC
 
     def shortfalls(self) -> dict[RailNics, float]:
         """The shortfall by source and target; a flow both ways at once counts for both."""
@@ -204,11 +205,14 @@ class _Flows:
     judged: dict[tuple[str, str], list[Numbers]] = field(default_factory=dict)
     unjudged: set[int] = field(default_factory=set)
     gone: dict[tuple[int, str], float] = field(default_factory=dict)  # row and way: shortfall, once
+    devices: dict[RailNics, set[str]] = field(default_factory=dict)  # by which NICs met
     rows_by_pairs: dict[tuple[int, int], tuple[BatchVerdict, Numbers]] = field(default_factory=dict)
 
     def row(self, names: tuple[str, ...], device: str) -> int:
         ends = self.rails.rail_nics_between(names, device)
         unit = names, ends, device if ends is None else ""
+        if ends and device:
+            self.devices.setdefault(ends, set()).add(device)
         return self.numbers.setdefault(unit, len(self.numbers))
 
     def rows_of(self, batch_verdict: BatchVerdict) -> Numbers:
@@ -294,6 +298,7 @@ class _Flows:
             unmapped=self.devices_without_good_pair(),
             silent=silent,
             turns=self.turns,
+            is_merged=any(len(devices) > 1 for devices in self.devices.values()),
         )
 
     def flows(self, ends: RailNics) -> Iterator[tuple[str, Flow]]:
