@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fleets import entry, small_plan
-from test_judgement import D, H, by_node, judged, learn, measured
+from test_judgement import D, H, U, by_node, judged, learn, measured
 
 from anubis.core.campaign.planning import follow_ups, steps
 from anubis.core.judge.combined import combine, is_combined
@@ -42,8 +42,8 @@ def result_of(pace, seed=0, taken=0.0, metrics=METRICS):
     return Result(series=Readings.pack(series), environment={TAKEN: shares} if shares else {})
 
 
-def run(pace, **changes):
-    every = steps(PLAN, 0, {node.name for node in PLAN.nodes})
+def run(pace, plan=PLAN, **changes):
+    every = steps(plan, 0, {node.name for node in plan.nodes})
     return [
         measured(step, result_of(pace[int(step.participants[0][1:])], seed, **changes))
         for seed, step in enumerate(every)
@@ -108,6 +108,19 @@ def test_the_second_measurement_counts_as_much_as_the_first(again, judgement):
     repeated = measured(step, result_of(np.full(METRICS, again), seed=99))
     assessment = judged(PLAN, [repeated, *done], learn(PLAN, done))
     assert by_node(assessment)["n0"] is judgement
+
+
+def test_one_of_four_nodes_is_measured_a_third_time_if_all_metrics_together_are_bad_twice():
+    few, pace = small_plan(4, [entry("compute")]), paces(2)
+    criteria = learn(PLAN, run(pace))
+    pace[0] = 0.925
+    done = run(pace, few)
+    for turn, judgement in ((1, U), (2, D)):
+        (step,) = follow_ups(few, 0, 0, turn, [("n0",)])
+        done.insert(0, measured(step, result_of(pace[0], seed=99)))
+        assessment = judged(few, done, criteria)
+        assert by_node(assessment)["n0"] is judgement
+        assert bool(assessment.to_confirm) == (judgement is U)
 
 
 def test_time_that_others_took_is_given_back():

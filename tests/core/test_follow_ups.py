@@ -145,7 +145,7 @@ ALONE = spec("alone")
 POLICY = Policy()
 
 
-def alone(repeats=1, history=(), executor=None, policy=POLICY, **trouble):
+def alone(repeats=1, history=(), executor=None, policy=POLICY, criteria=(), **trouble):
     executor = executor or SimulatedExecutor(
         SimulatedFleet(nodes="n[1-16]", slow_share=0, **trouble), {"alone": ALONE}
     )
@@ -154,10 +154,11 @@ def alone(repeats=1, history=(), executor=None, policy=POLICY, **trouble):
     )
     campaign = Campaign(
         id="c",
-        kind=CampaignKind.ACCEPT,
+        kind=CampaignKind.VALIDATE if criteria else CampaignKind.ACCEPT,
         plan=plan(suite, executor.nodes(), {"alone": ALONE}),
         policy=policy,
         executor="simulated",
+        criteria=criteria,
         created_at=0.0,
     )
     return carry_out(
@@ -277,8 +278,8 @@ def test_a_second_try_that_was_cut_short_is_made_up_for():
 class Rates(SimulatedExecutor):
     """Every node gives 100, except for the values that `slow` has for a node and a turn."""
 
-    def __init__(self, slow):
-        super().__init__(SimulatedFleet(nodes="n[1-16]", slow_share=0), {"alone": ALONE})
+    def __init__(self, slow, nodes):
+        super().__init__(SimulatedFleet(nodes=nodes, slow_share=0), {"alone": ALONE})
         self.slow = slow
 
     def _measure(self, step, spec):
@@ -287,8 +288,8 @@ class Rates(SimulatedExecutor):
         return Readings.pack([Series(metric="rate", device="cpu", samples=rate)])
 
 
-def rates(slow, **arguments):
-    return alone(executor=Rates(slow), **arguments)
+def rates(slow, nodes="n[1-16]", **arguments):
+    return alone(executor=Rates(slow, nodes), **arguments)
 
 
 def again(found):
@@ -338,6 +339,21 @@ def test_a_node_that_is_slower_than_the_slow_runs_of_others_is_defective_by_its_
     assert max(run.step.turn for run in found.executions) == 2
     steady = rates(lambda node, turn: 85.0 if node == "n5" else 100.0)
     assert max(run.step.turn for run in steady.executions) == 1
+
+
+@pytest.mark.parametrize("nodes", range(1, 9))
+@pytest.mark.parametrize("bad", [2, 3])
+def test_one_of_few_nodes_is_defective_by_its_third_bad_run_only(nodes, bad):
+    """A healthy node is bad twice, and no other run is, with p² (1 - p)²⁽ⁿ⁻¹⁾: of 3 nodes 2.2 % at
+    p = 1/3. To be bad three times it is 0.3 % at most, and of 8 nodes twice 0.24 %."""
+    learned = rates(lambda node, turn: 100.0).criteria
+    slow = lambda node, turn: 80.0 if node == "n1" and turn < bad else 100.0  # noqa: E731
+    found = rates(slow, f"n[1-{nodes}]", criteria=learned)
+    (verdict,) = (v for v in found.assessment.nodes if v.node == "n1")
+    is_called = verdict.judgement is Judgement.DEFECTIVE
+    assert is_called == (bad == 3 or nodes == 8)
+    assert is_called or verdict.judgement is Judgement.UNKNOWN
+    assert max(run.step.turn for run in found.executions) == (1 if nodes == 8 else 2)
 
 
 def test_no_node_is_condemned_if_its_good_controls_are_slow_the_second_time_too():

@@ -109,11 +109,12 @@ def judge_combined(
     criterion: Criterion,
     planned_runs: int,
     metrics: Sequence[tuple[Units, Criterion | None]],
-) -> Iterator[Verdict]:
-    """Yield a verdict on each unit that falls short, in the name of its worst metric."""
+) -> Iterator[tuple[Verdict, bool]]:
+    """Yield a verdict on each unit that falls short, in the name of its worst metric, and whether
+    one more measurement may tell it from chance."""
     short = shortfalls(scores.samples, criterion, number_nodes(scores.participants))
     similarity = to_similarity(short.shortfall(criterion), criterion)
-    doubts = judge_by_both_times(scores, criterion, planned_runs, similarity, None).reasons
+    both = judge_by_both_times(scores, criterion, planned_runs, similarity, None)
     beyond = np.flatnonzero(similarity <= criterion.alpha).tolist()
     columns = {_column(alike): alike for alike, _ in metrics} if beyond else {}
     places = {
@@ -128,10 +129,12 @@ def judge_combined(
         loss = 1 - float(np.median(unit.samples)) / float(np.median(criterion.reference))
         finding = _find_loss(unit, loss, worst.key.metric, 1 - left)
         judgement, code = Judgement.DEFECTIVE, code_of(worst.key)
-        if i in doubts:
+        if i in both.reasons:
             judgement, code = Judgement.UNKNOWN, "UNSTABLE"
-            finding = finding.cast_doubt(doubts[i])
-        yield verdict_on(worst, judgement, code, finding, float(similarity[i]), criterion.alpha)
+            finding = finding.cast_doubt(both.reasons[i])
+        share = float(similarity[i])
+        verdict = verdict_on(worst, judgement, code, finding, share, criterion.alpha)
+        yield verdict, bool(both.to_repeat[i])
 
 
 def _worst_metric(

@@ -141,7 +141,9 @@ def assess(
         batch_verdicts += verdicts.batch
         alone += verdicts.single
         to_confirm |= verdicts.to_confirm
-    together = _verdicts_that_add(_judge_together(measured, plan, criteria, neighbours), alone)
+    combined = list(_judge_together(measured, plan, criteria, neighbours))
+    to_confirm |= {(v.participants[0], program) for v, program in combined if program}
+    together = _verdicts_that_add((verdict for verdict, _ in combined), alone)
     alone += together
     batch_verdicts = list(_leave_out(together, batch_verdicts))
     alone = name_wrong_bits(alone, executions, screens_before)
@@ -258,9 +260,10 @@ def _judge_each_key(
 
 def _judge_together(
     measured: Iterable[Units], plan: Plan, criteria: Sequence[CriteriaSet], neighbours: Neighbours
-) -> Iterator[Verdict]:
+) -> Iterator[tuple[Verdict, Workload | None]]:
     """Yield verdicts on units that fall short in all metrics of a program together, even with the
-    time given back that other programs may have cost."""
+    time given back that other programs may have cost; and the program if one more measurement may
+    tell them from chance."""
     criterion_of = criteria_by_key(criteria)
     if not any(map(is_combined, criterion_of)):
         return
@@ -274,8 +277,10 @@ def _judge_together(
             if criterion:
                 metrics = split_by_place(combined.metrics, criteria)
                 parts = [(alike, criterion_of.get(alike.key)) for alike in metrics]
-                runs = plan.runs(scores.key.workload)
-                yield from judge_combined(scores, criterion, runs, parts)
+                program = scores.key.workload
+                runs = plan.runs(program)
+                for verdict, is_in_doubt in judge_combined(scores, criterion, runs, parts):
+                    yield verdict, program if is_in_doubt else None
 
 
 def _verdicts_that_add(together: Iterable[Verdict], alone: Iterable[Verdict]) -> list[Verdict]:

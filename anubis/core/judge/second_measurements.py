@@ -19,7 +19,8 @@ from anubis.core.records import Criterion, Samples
 
 GOOD = 2 / 3  # of the limit: a unit that is no further off was good that time
 BY_CHANCE = 0.05  # the probability above which chance explains so many units that are bad twice
-SECOND = 2  # measurement; a third one follows only if chance explains both
+SECOND = 2  # measurement; a third one follows if chance explains both,
+FEW = 8  # or if fewer nodes were measured: they hardly show how often runs are slow
 OF_THE_GOOD = 0.005  # that are bad twice: the goal for false alarms allows so many
 
 
@@ -60,7 +61,8 @@ def judge_by_both_times(
     the first.
 
     A unit is in doubt if it was bad one time and good the other, if chance explains that it was bad
-    each time, or if the healthy nodes measured beside it fell short the second time too. A pair
+    each time, or if the healthy nodes measured beside it fell short the second time too. One of few
+    nodes is in doubt until it was bad three times. A pair
     that is good undisturbed is excused, and judged by that time, if it may have shared a cable
     before. One on a known fabric that is bad each time stays bad: the parts that it crosses are
     judged by all pairs and times (`core/network/repetition.py`).
@@ -81,7 +83,8 @@ def judge_by_both_times(
     similarity[again] = to_similarity(planned.together(repeated, of_all), criterion)
     upset = again[controls & (1 - second >= limit)]
     times = RepeatedShortfalls.from_units(measured_again, criterion, planned_runs)
-    equal_chances = times.count_equal_chances(_count_nodes(alike))
+    nodes = _count_nodes(alike)
+    equal_chances = times.count_equal_chances(nodes)
     reasons = {}
     for i, runs, at_first, at_second, came_and_went in zip(
         again.tolist(),
@@ -108,8 +111,11 @@ def judge_by_both_times(
             often = "twice" if runs == SECOND else f"{runs} times"
             reasons[i] = (
                 f"bad {often}, which may be chance: "
-                f"{came_and_went} of {_count_nodes(alike)} were bad once and good another time"
+                f"{came_and_went} of {nodes} were bad once and good another time"
             )
+        elif is_bad_twice and len(pair[0]) == 1 and nodes < FEW:
+            few = "one node does" if nodes == 1 else f"{nodes} nodes do"
+            reasons[i] = f"bad twice, which may be chance: {few} not show how often runs are bad"
         to_repeat[i] = i in reasons and is_bad_twice and len(pair[0]) == 1
     return Doubts(reasons, excused, to_repeat)
 
