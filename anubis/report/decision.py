@@ -64,12 +64,21 @@ def _risk_in_words(decision: Decision) -> str:
     left, accepted = map(_percent, (decision.remaining, decision.p0))
     after = f"{left} if the tests pass" if decision.tests else f"{left} after what was measured"
     limit = f"{accepted} is accepted, {decision.because}"
-    if decision.p == 1 and decision.event != "job-allocated":
-        return f"A defect is presumed; its chance is {after}. {limit}."
     ahead = time_span(decision.horizon_s)
+    if _presumes_defect(decision):
+        if decision.event != "job-allocated":
+            return f"A defect is presumed; its chance is {after}. {limit}."
+        after = f"the chance of an incident within {ahead} is {after}"
+        return f"A defect is presumed on one node or more; {after}. {limit}."
     return (
         f"The chance of an incident within {ahead} is {_percent(decision.p)}, and {after}. {limit}."
     )
+
+
+def _presumes_defect(decision: Decision) -> bool:
+    """True if a node of it is taken to be defective until a test clears it: no model of risk says
+    so of one node. That p rounds to 1 says nothing: it does for enough nodes."""
+    return decision.p == 1 and any(driver.p == 1 for driver in decision.drivers)
 
 
 def _percent(share: float) -> str:
@@ -108,7 +117,7 @@ def _fall(decision: Decision) -> str:
         return "no risk is weighed: none of these nodes could take a job"
     p, left, accepted = map(chance, (decision.p, decision.remaining, decision.p0))
     risk = f"risk within {time_span(decision.horizon_s)}"
-    if decision.p == 1 and decision.event != "job-allocated":
+    if _presumes_defect(decision):
         risk = "risk, as a defect is presumed"
     return f"{risk}: {p}, after tests {left}; accepted {accepted}, {decision.because}"
 
@@ -175,8 +184,9 @@ def event_of(decision: Decision) -> str:
 
 def _risk(decision: Decision) -> str:
     bound = f"p0 is {chance(decision.p0)}, {decision.because}"
-    if decision.p == 1 and decision.event != "job-allocated":
-        return f"a defect is presumed, and {bound}"
+    if _presumes_defect(decision):
+        one = " on one of them or more" if decision.event == "job-allocated" else ""
+        return f"a defect is presumed{one}, and {bound}"
     subject = "at least one of them has" if len(decision.nodes) > 1 else "it has"
     ahead = time_span(decision.horizon_s)
     return f"p = {chance(decision.p)} that {subject} an incident within {ahead}; {bound}"

@@ -85,6 +85,7 @@ def nodes_page(risks: NodeRisks) -> str:
     words = status_words(risks)
     return page(
         "risk_nodes",
+        finding=finding(risks),
         cluster=risks.cluster,
         model=risks.model,
         choice=risks.choice,
@@ -95,6 +96,22 @@ def nodes_page(risks: NodeRisks) -> str:
         status_words=len(words),
         status_rows=list(status_rows(risks)),
         curves=_curves(risks.statuses.nodes, risks.forecast),
+    )
+
+
+def finding(risks: NodeRisks) -> str:
+    """Return how many incidents are expected within a day, and on which node one is likeliest."""
+    chances = risks.forecast.chances_within(np.array([DAY_H]))[:, 0]
+    if not len(chances):
+        return "No node is known, so no incident is expected"
+    expected = f"{risks.forecast.hazard_at(np.array([DAY_H])).sum():.2g}"
+    number = "1 incident is" if expected == "1" else f"{expected} incidents are"
+    among = f"{number} expected within a day on {quantity(len(chances), 'node')}"
+    if len(chances) == 1 or np.ptp(chances) == 0:
+        return f"{among}, with a chance of {chances[0]:.2%} on each"
+    worst = int(np.argmax(chances))
+    return (
+        f"{among}; the likeliest is on {risks.nodes[worst]}, with a chance of {chances[worst]:.2%}"
     )
 
 

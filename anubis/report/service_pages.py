@@ -373,7 +373,10 @@ def health_page(clusters: Sequence[ClusterOverTime], as_of: float, simulated: st
         as_of=as_of,
         simulated=simulated,
         clusters=clusters,
-        healthy=sum(cluster.now.get(Judgement.HEALTHY, 0) for cluster in clusters),
+        healthy=_count(clusters, Judgement.HEALTHY),
+        others=[
+            (each, _count(clusters, each)) for each in (Judgement.DEFECTIVE, Judgement.UNKNOWN)
+        ],
         nodes=sum(cluster.nodes for cluster in clusters),
         incidents=sum(cluster.incidents for cluster in clusters),
         lost_h=sum(cluster.lost_h for cluster in clusters),
@@ -384,6 +387,10 @@ def health_page(clusters: Sequence[ClusterOverTime], as_of: float, simulated: st
         course=course,
         shown=DAYS,
     )
+
+
+def _count(clusters: Sequence[ClusterOverTime], judgement: Judgement) -> int:
+    return sum(cluster.now.get(judgement, 0) for cluster in clusters)
 
 
 def course(cluster: ClusterOverTime) -> str:

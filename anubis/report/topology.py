@@ -167,19 +167,17 @@ def _counter_lines(inspection: Inspection) -> Iterator[str]:
 
 def answer(inspection: Inspection, placement: Placement | None) -> str:
     """State in one line what is wrong, as far as it shows without traffic."""
-    judgement = inspection.judge(placement)
     unplaced = placement.unplaced if placement else ()
-    match judgement:
+    match inspection.judge(placement):
         case Judgement.DEFECTIVE:
-            reasons = ", ".join(_defects(inspection))
+            return f"defective: {', '.join(_defects(inspection))}"
         case Judgement.UNKNOWN:
             missing = f"{short_node_list(unplaced)} not in the fabric"
-            reasons = missing if unplaced else "no node is known in the fabric"
+            return f"unknown: {missing if unplaced else 'no node is known in the fabric'}"
         case _:
             odd = len(inspection.findings)
             remarks = f"; {quantity(odd, 'thing is', 'things are')} odd, below" if odd else ""
-            reasons = f"no defect that shows without traffic{remarks}"
-    return f"{judgement}: {reasons}"
+            return f"no defect in the cabling{remarks}; nothing was measured"
 
 
 def _defects(inspection: Inspection) -> Iterator[str]:

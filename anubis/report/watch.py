@@ -112,10 +112,10 @@ def _describe_suspicion(view: LookView, suspicion: Suspicion) -> str:
             f"{suspicion.node} reports no {first.metric} since {since}, while its "
             f"{peers:,} peers do"
         )
+    value, of_peers = _amounts(view, first)
     return (
         f"{suspicion.node} is unlike its {peers:,} peers since {since} "
-        f"({first.metric} {_amount(view, first, first.value)}, "
-        f"peers {_amount(view, first, first.peers)})"
+        f"({first.metric} {value}, peers {of_peers})"
     )
 
 
@@ -186,19 +186,37 @@ def clock(seconds: float) -> str:
 
 def amount(value: float, unit: str) -> str:
     """Format three digits with the unit; a dash if nothing was reported."""
+    return _scaled_amount(value, unit, _scale([abs(value)], unit))
+
+
+def amounts(value: float, beside: float, unit: str) -> tuple[str, str]:
+    """Format two amounts that are compared, both in the same unit."""
+    sizes = sorted(abs(each) for each in (value, beside) if math.isfinite(each) and each)
+    scale = _scale(sizes, unit)
+    return _scaled_amount(value, unit, scale), _scaled_amount(beside, unit, scale)
+
+
+def _scale(sizes: Sequence[float], unit: str) -> tuple[float, str]:
+    """Return the prefix in which the largest has three digits, or six if the smallest would be
+    nearly nothing in it."""
+    fitting = [scale for scale in PREFIXES if unit in SCALED and sizes and sizes[-1] >= scale[0]]
+    ladder = [*fitting, (1.0, "")]
+    return ladder[1] if fitting and sizes[0] < 0.1 * ladder[0][0] else ladder[0]
+
+
+def _scaled_amount(value: float, unit: str, scale: tuple[float, str]) -> str:
     if not math.isfinite(value):
         return "-"
-    size, prefix = next(
-        ((size, p) for size, p in PREFIXES if unit in SCALED and abs(value) >= size), (1.0, "")
-    )
+    size, prefix = scale
     scaled = value / size
     digits = 0 if abs(scaled) >= 100 or scaled == round(scaled) else 1 if abs(scaled) >= 10 else 2
     return f"{scaled:,.{digits}f} {prefix}{unit}"
 
 
-def _amount(view: LookView, deviation: Deviation, value: float) -> str:
+def _amounts(view: LookView, deviation: Deviation) -> tuple[str, str]:
+    """Return the value of a node, and that of its peers."""
     metric = view.metrics.get(deviation.metric)
-    return amount(value, metric.unit if metric else "")
+    return amounts(deviation.value, deviation.peers, metric.unit if metric else "")
 
 
 def _count_of(some: int, total: int, noun: str) -> str:
@@ -245,8 +263,7 @@ def deviation_cells(view: LookView, deviation: Deviation) -> list[str]:
     """Return value, peers, distance as a share of the range, and begin of a deviation."""
     apart = f"{deviation.effect:.0%}" if deviation.sign is not Sign.VANISHED else "silent"
     return [
-        _amount(view, deviation, deviation.value),
-        _amount(view, deviation, deviation.peers),
+        *_amounts(view, deviation),
         apart,
         clock(deviation.since),
     ]

@@ -29,6 +29,7 @@ from anubis.report.watch import (
     RULES,
     LookView,
     amount,
+    amounts,
     clock,
     confidence_sentence,
     deviation_cells,
@@ -118,7 +119,7 @@ def _describe_picture(view: LookView, name: str, suspicion: Suspicion | None) ->
         if deviation.metric == name and deviation.sign is Sign.VANISHED:
             return f"reports nothing since {clock(deviation.since)}"
         if deviation.metric == name:
-            value, peers = amount(deviation.value, unit), amount(deviation.peers, unit)
+            value, peers = amounts(deviation.value, deviation.peers, unit)
             return f"{value}, peers {peers}, since {clock(deviation.since)}"
     return "like its peers" if suspicion else ""
 

@@ -391,6 +391,15 @@ def test_a_decision_after_an_incident_begins_with_the_incident():
     )
 
 
+def test_a_job_on_a_node_with_a_presumed_defect_has_no_chance_of_100_percent():
+    made = decide(job(3), outlook([0.1] * 3, proven=[True, False, True]), EXACT, at=0)
+    assert "A defect is presumed on one node or more; the chance of an incident" in sentence(made)
+    assert "a defect is presumed on one of them or more, and p0 is" in paragraph(made)
+    assured = decide(job(5000), outlook([0.1] * 5000), EXACT, at=0)
+    assert assured.p == 1  # 0.9 to the power of 5,000
+    assert "presumed" not in sentence(assured)
+
+
 def test_many_risky_nodes_give_the_chance_that_at_least_one_fails():
     """The product of the paper says 0.09 if 1,000 nodes leave a chance of 0.59."""
     decision = decide(job(1000), outlook([0.01] * 1000, np.full((1000, 3), 0.91)), EXACT, at=0)

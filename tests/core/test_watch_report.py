@@ -164,6 +164,20 @@ def test_amounts_are_short_and_have_their_unit(value, unit, written):
     assert watch.amount(value, unit) == written
 
 
+@pytest.mark.parametrize(
+    ("value", "beside", "written"),
+    [
+        (1449.0, 6.33, ("1,449 packets/s", "6.33 packets/s")),
+        (6.33, 1449.0, ("6.33 packets/s", "1,449 packets/s")),
+        (1449.0, 812.0, ("1.45 kpackets/s", "0.81 kpackets/s")),
+        (3.1e9, 0.0, ("3.10 Gpackets/s", "0 Gpackets/s")),
+        (3.1e9, float("nan"), ("3.10 Gpackets/s", "-")),
+    ],
+)
+def test_amounts_that_are_compared_have_one_unit(value, beside, written):
+    assert watch.amounts(value, beside, "packets/s") == written
+
+
 def test_the_page_pictures_the_suspect_against_its_peers_metric_by_metric():
     page = watch_page.render([viewed(faulty())])
     assert page.count('class="chart"') == 3

@@ -299,7 +299,7 @@ TABLE = """\
 
 
 def test_established_connections_are_read_and_probes_of_a_full_reader_are_no_resending():
-    first, second, third = parse_wires(TABLE)
+    first, second, third = parse_wires(TABLE.splitlines())
     assert (first.unacknowledged, first.unread, first.resent, first.inode) == (2600, 0, 6, 4242)
     assert (second.unacknowledged, second.unread, second.resent) == (0, 16, 0)
     assert (third.unacknowledged, third.resent) == (0, 0)

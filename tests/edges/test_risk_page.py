@@ -127,6 +127,10 @@ def test_the_curves_rise_as_the_chances_do_and_the_most_at_risk_have_names():
         attributes=attributes,
     )
     page = nodes_page(risks)
+    expected, likeliest = 45e-4 * 24, 1 - np.exp(-9e-4 * 24)
+    (headline,) = re.findall("<h1>(.*)</h1>", page)
+    assert f"{expected:.2g} incidents are expected within a day on 9 nodes" in headline
+    assert f"the likeliest is on node1, with a chance of {likeliest:.2%}" in headline
     assert re.findall(r'class="named"[^>]*>(\w+)<', page) == [f"node{n}" for n in (1, 3, 5, 7, 8)]
     heights = {
         name: [float(pair.partition(",")[2]) for pair in points.split()]

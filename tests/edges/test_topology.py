@@ -953,7 +953,7 @@ def test_four_thousand_nodes_fit_on_a_screen():
     lines = list(text(Inspection(fabric=fabric), ()))
     assert len(lines) < 40
     assert max(map(len, lines)) < 120
-    assert lines[0] == "healthy: no defect that shows without traffic"
+    assert lines[0] == "no defect in the cabling; nothing was measured"
     assert lines[1] == "1,080 switches in 3 tiers, 32,000 NICs of 4,000 nodes on 8 rails"
     assert "│  ├─ 16 x leaf-0-[0-15]: 32 nodes each" in "\n".join(lines)
     assert {sign for line in lines for sign in line if not sign.isascii()} <= set(IN_ASCII)

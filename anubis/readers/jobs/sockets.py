@@ -108,7 +108,6 @@ def _aligned(length: int) -> int:
 
 
 FILES = ("tcp", "tcp6")
-MOST_BYTES = 8 << 20  # of such a file: 50,000 connections
 MOST_OPEN = 65_536  # files of a process
 WINDOW = 40  # samples
 RESENDING = 1  # the timer that runs: bytes were sent, and are not acknowledged
@@ -132,9 +131,9 @@ class Wire:
     inode: int
 
 
-def parse_wires(text: str) -> list[Wire]:
+def parse_wires(lines: Iterable[str]) -> Iterator[Wire]:
     """Parse a file like `/proc/net/tcp`. Lines of any other form are ignored."""
-    return [_wire(match) for match in map(_LINE.match, text.splitlines()) if match]
+    return (_wire(match) for match in map(_LINE.match, lines) if match)
 
 
 def _wire(line: re.Match[str]) -> Wire:
@@ -245,28 +244,28 @@ def _sent_between(first: _Sample, last: _Sample) -> Iterator[Sending]:
 
 
 def _wires_of_ranks(pids: Mapping[int, int]) -> Iterator[tuple[int, list[Wire]]]:
-    networks: dict[Path, dict[int, Wire]] = {}
+    networks: dict[Path, dict[int, set[int]]] = {}  # the inodes of each rank in it
     for rank, pid in pids.items():
         place = Path("/proc", str(pid))
-        try:
+        with suppress(OSError):
             network = (place / "ns" / "net").readlink()
-            inodes = set(_inodes(place / "fd"))
-            if network not in networks:
-                networks[network] = {wire.inode: wire for wire in _wires(place / "net")}
-        except OSError:
-            continue
-        known_here = networks[network]
-        yield rank, [known_here[inode] for inode in inodes if inode in known_here]
+            networks.setdefault(network, {})[rank] = set(_inodes(place / "fd"))
+    for ranks in networks.values():
+        sought = set().union(*ranks.values())
+        with suppress(OSError):
+            folder = Path("/proc", str(pids[next(iter(ranks))]), "net")
+            wires = {wire.inode: wire for wire in _wires(folder) if wire.inode in sought}
+            for rank, inodes in ranks.items():
+                yield rank, [wires[inode] for inode in inodes if inode in wires]
 
 
 def _wires(folder: Path) -> Iterator[Wire]:
     for name in FILES:
         try:
-            with (folder / name).open("rb") as file:
-                text = file.read(MOST_BYTES).decode("ascii", errors="replace")
+            with (folder / name).open(encoding="ascii", errors="replace") as file:
+                yield from parse_wires(file)
         except FileNotFoundError:
             continue  # no IPv6 here
-        yield from parse_wires(text)
 
 
 def _inodes(folder: Path) -> Iterable[int]:
