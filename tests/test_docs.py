@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -66,6 +67,24 @@ def test_the_page_of_a_package_leads_to_the_files_of_its_version():
     assert [target for _, target in targets] == LINK.findall(text)
     assert all((ROOT / target).exists() for _, target in targets)
     assert LINK.findall(made) == []
+
+
+def test_the_site_shows_each_page_once_and_leads_to_files_of_the_repository(tmp_path):
+    run_path(str(ROOT / "scripts/make-site"))["prepare"](
+        tmp_path, "https://forge.example.org/us/it"
+    )
+    copies = sorted((tmp_path / "docs").rglob("*.md"))
+    index, *groups = json.loads((tmp_path / "mkdocs.yml").read_text())["nav"]
+    shown = [index, *(page for group in groups for pages in group.values() for page in pages)]
+    assert sorted(shown) == sorted(str(page.relative_to(tmp_path / "docs")) for page in copies)
+    outside = 0
+    for page in copies:
+        text = page.read_text()
+        assert all((page.parent / target).is_file() for target in LINK.findall(text)), page
+        for kind, target in re.findall(r"forge.example.org/us/it/(\w+)/main/([^)#]+)", text):
+            outside += 1
+            assert (ROOT / target).is_dir() if kind == "tree" else (ROOT / target).is_file()
+    assert outside >= 5
 
 
 def test_the_index_leads_to_every_page_and_the_readme_to_the_index_and_each_start():

@@ -185,8 +185,8 @@ def event_of(decision: Decision) -> str:
 def _risk(decision: Decision) -> str:
     bound = f"p0 is {chance(decision.p0)}, {decision.because}"
     if _presumes_defect(decision):
-        one = " on one of them or more" if decision.event == "job-allocated" else ""
-        return f"a defect is presumed{one}, and {bound}"
+        where = " on one of them or more" if decision.event == "job-allocated" else ""
+        return f"a defect is presumed{where}, and {bound}"
     subject = "at least one of them has" if len(decision.nodes) > 1 else "it has"
     ahead = time_span(decision.horizon_s)
     return f"p = {chance(decision.p)} that {subject} an incident within {ahead}; {bound}"

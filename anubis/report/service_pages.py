@@ -375,7 +375,7 @@ def health_page(clusters: Sequence[ClusterOverTime], as_of: float, simulated: st
         clusters=clusters,
         healthy=_count(clusters, Judgement.HEALTHY),
         others=[
-            (each, _count(clusters, each)) for each in (Judgement.DEFECTIVE, Judgement.UNKNOWN)
+            (kind, _count(clusters, kind)) for kind in (Judgement.DEFECTIVE, Judgement.UNKNOWN)
         ],
         nodes=sum(cluster.nodes for cluster in clusters),
         incidents=sum(cluster.incidents for cluster in clusters),

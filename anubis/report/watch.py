@@ -191,7 +191,7 @@ def amount(value: float, unit: str) -> str:
 
 def amounts(value: float, beside: float, unit: str) -> tuple[str, str]:
     """Format two amounts that are compared, both in the same unit."""
-    sizes = sorted(abs(each) for each in (value, beside) if math.isfinite(each) and each)
+    sizes = sorted(abs(size) for size in (value, beside) if math.isfinite(size) and size)
     scale = _scale(sizes, unit)
     return _scaled_amount(value, unit, scale), _scaled_amount(beside, unit, scale)
 
