@@ -78,8 +78,6 @@ def gate(
         return
     if event != JOB:
         raise UsageError("--event needs --plan: without it a gate is for a job")
-    if not request.duration_s:
-        raise UsageError("a gate needs the job's --duration, such as 24h")
     if json and nagios:
         raise UsageError("--json and --nagios exclude each other: give one of them")
     check_page(junit, "--junit")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -151,6 +152,9 @@ def fail(reason: str, code: int) -> int:
     return code
 
 
+REFUSED = re.compile(r"Invalid value for '(.+)': Input should be (?:a valid (\w+).*|(.+))")
+
+
 def usage_sentence(error: Any) -> str:
     """Typer's error in our words; empty if Typer has just printed the help."""
     message = error.format_message().strip().removesuffix(".")
@@ -161,6 +165,10 @@ def usage_sentence(error: Any) -> str:
     takes_nodes = context and any(parameter.name == "nodes" for parameter in context.command.params)
     if takes_nodes and "extra argument" in message:
         message += ": several nodes are one word, with commas between them"
+    if refused := REFUSED.fullmatch(message):
+        option, kind, limits = refused.groups()
+        number = "a whole number" if kind == "integer" else "a number"
+        message = f"{option}: expected {number}{f' {limits}' if limits else ''}"
     return f"{message[0].lower()}{message[1:]} (see {path} --help)"
 
 

@@ -27,13 +27,14 @@ AnubisError                exit code 2: no verdict
     ├── StoreUnreachableError  it cannot be reached now; a later try may succeed
     ├── StoreFailedError       its database refuses: it is full, damaged or not writable
     ├── CampaignTakenError     another process drives that campaign
+    ├── TakenNameError         exit code 64: the history has a record of that name already
     └── UnknownRecordError     exit code 64: the history has no record of that name
         └── UnknownCampaignError
 
 Exit code 64 means that a person has to change the request or a configuration: an option, a node
-list, an unknown name, or a file that the request names and that cannot be used (whoever reads it
-does so in `named_by_request`). It says nothing about any node, and leaves no trace. If something
-else cannot be read, such as the history, the exit code is 2.
+list, an unknown or taken name, or a file that the request names and that cannot be used (whoever
+reads it does so in `named_by_request`). It says nothing about any node, and leaves no trace. If
+something else cannot be read, such as the history, the exit code is 2.
 
 An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.
@@ -173,6 +174,10 @@ class CampaignTakenError(StoreError):
 
 
 class UnknownRecordError(StoreError):
+    exit_code = MISUSED
+
+
+class TakenNameError(StoreError):
     exit_code = MISUSED
 
 

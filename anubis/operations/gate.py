@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from anubis.core.clock import Time
+from anubis.core.errors import UsageError
 from anubis.core.history.events import JobAllocated
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Standing, tell_debts
@@ -64,6 +66,8 @@ def gate(
     `file`: the cluster's file, if the terms name the cluster as the history knows it. A
     refused gate leaves no trace. Nodes that the cluster does not have are refused, unless another
     node stops the job anyway: a caller that reads a refusal as "unknown" must not lose a no-go."""
+    if not 0 < request.duration_s < math.inf:
+        raise UsageError("a gate needs the job's duration, such as --duration 24h")
     repertoire = read_repertoire(terms)
     job = JobAllocated(nodes=tuple(request.nodes), duration_s=request.duration_s)
     with caller.history() as history:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from anubis.core.errors import StoreError, UnknownCampaignError, did_you_mean
+from anubis.core.errors import StoreError, TakenNameError, UnknownCampaignError, did_you_mean
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.records import Campaign, CampaignKind, Demand, Judgement, Workload
 from anubis.store import claims
@@ -83,7 +83,7 @@ class Campaigns:
                 begun = sa.insert(CAMPAIGNS.table).returning(CAMPAIGNS.c.key)
                 key = connection.execute(begun, row).scalar_one()
             except IntegrityError:
-                raise StoreError(
+                raise TakenNameError(
                     f'campaign "{campaign.id}" exists already; resume it, or begin another'
                 ) from None
             rows = [

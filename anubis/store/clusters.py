@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from anubis.core.errors import StoreError, UnknownRecordError, UsageError
+from anubis.core.errors import StoreError, TakenNameError, UnknownRecordError, UsageError
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
 from anubis.core.text import escape_line
 from anubis.store.assessments import NODE_VERDICTS
@@ -107,7 +107,7 @@ class Clusters:
             if old not in names:
                 raise UnknownRecordError(unknown(old, names))
             if new in names:
-                raise StoreError(
+                raise TakenNameError(
                     f'cluster "{new}" is in the history already: its nodes and those of "{old}"'
                     " could not be distinguished afterwards; choose another name"
                 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from anubis.core.errors import StoreError, UnknownRecordError, did_you_mean
+from anubis.core.errors import TakenNameError, UnknownRecordError, did_you_mean
 from anubis.store.database import Database
 from anubis.store.row_mapping import Prose, RecordTable
 
@@ -51,7 +51,7 @@ class Tokens:
     def add(self, token: Token) -> None:
         with self._database.writing() as connection:
             if any(token.name == taken.name for taken in _all(connection)):
-                raise StoreError(
+                raise TakenNameError(
                     f'a token "{token.name}" is there, or was: take another name, so that the'
                     " audit stays clear"
                 )

@@ -141,7 +141,7 @@ def test_a_cluster_that_is_renamed_keeps_all_that_is_known_of_it(two):
     lines = two.run("history", "show", "n1", "--json", "--cluster", "east").lines
     assert [line["type"] for line in lines] == ["incident", "validation"]
     taken = two.run("history", "rename", "east", "south")
-    assert taken.code == 2
+    assert taken.code == 64
     assert 'cluster "south" is in the history already' in taken.err
 
 

@@ -93,6 +93,7 @@ WORDS = {  # requests by the exit code of their refusal
         "token make n/a",
         "token make fine --scope everything",
         "token revoke nobody",
+        "keep --cluster fleet.yaml --do first",
         "risk train --cluster nobody",
         "simulate none",
         "bench run none",
