@@ -100,8 +100,8 @@ class SummaryLine:
     """Nodes that are not healthy, grouped by what is wrong with them: the worst verdict first, then
     the largest group."""
     caveat: str
-    """What criteria that were learned from these very nodes do not show. Empty: others taught
-    them."""
+    """What criteria that were learned from these very nodes do not show, and single measurements.
+    Empty: others taught them, and what fell short was measured again."""
     duration_s: float
 
 

@@ -84,6 +84,20 @@ class CampaignView:
 
     @property
     def caveat(self) -> str:
+        """Return what these criteria cannot show, and what a single measurement of each cannot; ""
+        if there is nothing to say."""
+        return "; ".join(filter(None, (self._caveat_of_criteria(), self._caveat_of_single_runs())))
+
+    def _caveat_of_single_runs(self) -> str:
+        are_compared = any(
+            v.judgement is Judgement.DEFECTIVE and v.similarity is not None
+            for v in self.assessment.alone
+        )
+        if not are_compared or any(execution.step.turn for execution in self.executions):
+            return ""
+        return "nothing was measured again, so a run that is slow by chance looks like a slow node"
+
+    def _caveat_of_criteria(self) -> str:
         """Return what criteria that were learned from these very nodes cannot show; "" if others
         taught them."""
         if not self.is_by_itself:

@@ -95,6 +95,14 @@ def test_a_gpu_of_another_model_is_no_slow_gpu_of_a_table(write, listener, nodes
     assert {node.judgement for node in others} <= {Judgement.HEALTHY}
 
 
+def test_a_slow_node_of_a_table_was_measured_once_and_the_answer_says_so(write, listener):
+    rows = [f"n{n},{80 if n == 4 else 100}.{s}" for n in range(1, 13) for s in range(4)]
+    take(write("\n".join(["node,rate", *rows])), listener, metrics=["rate=higher"])
+    seen = recall(caller=listener)
+    assert seen.assessment.named(Judgement.DEFECTIVE) == ("n4",)
+    assert "; nothing was measured again, so a run that is slow by chance " in seen.caveat
+
+
 def test_names_that_may_be_of_one_node_are_remarked(write, listener):
     rows = [f"{name},{100 + s}" for name in NAMES for s in range(4)]
     take(write("\n".join(["node,rate", *rows])), listener, metrics=["rate=higher"])
