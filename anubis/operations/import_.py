@@ -202,7 +202,7 @@ def report_incidents(
         taken, strangers = _drop_strangers(taken, part, cluster, caller)
         if new:
             enter(history, new, caller)
-        kept = history.imports.add(source, now, part.cluster, taken.incidents, ())
+        kept = history.imports.add(source, now, part.cluster, taken.incidents, (), is_news=True)
     return ImportedIncidents(intake=taken, kept=kept, strangers=strangers)
 
 

@@ -58,11 +58,17 @@ class Imports:
         cluster: str,
         incidents: Iterable[Incident],
         watches: Iterable[Watch],
+        *,
+        is_news: bool = False,
     ) -> Import:
+        """Add incidents of a file, which may be old, or what a monitor reports now (`is_news`): one
+        that it shows without an end goes on, whatever was reported before."""
         with self._database.writing() as connection:
             key = _begin(connection, what="incidents", file=file, at=at, cluster=cluster)
             beside = {"told_by": key, "cluster": cluster}
-            reported = (_incident_row(incident, beside) for incident in incidents)
+            reported = [_incident_row(incident, beside) for incident in incidents]
+            if is_news:
+                INCIDENTS.reopen(connection, cluster, reported)
             kept = INCIDENTS.keep(connection, cluster, reported)
             watched = (WATCHES.row(watch, **beside) for watch in watches)
             WATCHES.keep(connection, cluster, watched)

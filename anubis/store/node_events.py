@@ -102,6 +102,15 @@ class HappeningTable(RecordTable[R]):
         same = len(reported) - len(new) - len(completed)
         return Kept(new=len(new), completed=len(completed), known=same)
 
+    def reopen(self, connection: sa.Connection, cluster: str, rows: Iterable[Row]) -> None:
+        """Take back the ends of known rows that are now reported without one."""
+        wait_for_row_count(connection, cluster, self)
+        key_of = itemgetter(*self.table.primary_key.columns.keys())
+        still_open = {key_of(row) for row in rows if row[self._last] is None}
+        before = self.rows_about(connection, {first for first, *_ in still_open})
+        ended = [row for row in before if key_of(row) in still_open and row[self._last] is not None]
+        self.put(connection, cluster, [{**row, self._last: None} for row in ended], ended)
+
     def put(
         self,
         connection: sa.Connection,

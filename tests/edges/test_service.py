@@ -331,7 +331,11 @@ def test_an_alert_is_an_incident_from_when_it_fires_until_it_is_resolved(fleet, 
     assert visitor.ask("/v1/alerts", "POST", json=resolved, token=secret).json()["completed"] == 1
     (incident,) = history.incidents.all()
     assert incident.end - incident.start == pytest.approx(3600, abs=1)
-    assert [e.who for e in visitor.told()] == ["alertmanager"] * 5
+    visitor.ask("/v1/alerts", "POST", json=ALERT, token=secret)  # it was resolved by mistake
+    assert [incident.end for incident in history.incidents.all()] == [None]
+    visitor.ask("/v1/alerts", "POST", json=resolved, token=secret)
+    assert history.incidents.all() == [incident]
+    assert [e.who for e in visitor.told()] == ["alertmanager"] * 7
 
 
 def test_alerts_on_nodes_of_the_cluster_are_kept_and_others_named(fleet, visitor):
