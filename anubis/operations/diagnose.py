@@ -32,6 +32,7 @@ from anubis.core.fabric import Fabric, Part
 from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.network.hints import join_hints
+from anubis.core.records import Expectation
 from anubis.core.watch.findings import Look
 from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import drop_strangers, resolve, time_in
@@ -59,11 +60,12 @@ def diagnose_job(
     *,
     past: Sequence[PastDiagnosis] = (),
     votes: Sequence[NodeSettings] = (),
+    expectations: Sequence[Expectation] = (),
     around: JobEvidence | None = None,
 ) -> DiagnosisView:
     """Diagnose a job. `past`: advice given before; what did not help is not advised again. `votes`:
-    the settings that the cluster's nodes last reported. `around`: what is known of the network
-    between the job's nodes, if no topology is named."""
+    the settings that the cluster's nodes last reported, with the site's `expectations`. `around`:
+    what is known of the network between the job's nodes, if no topology is named."""
     from anubis.operations.job_surroundings import settings_evidence
 
     policy = configs.diagnosis(request.policy)
@@ -98,7 +100,7 @@ def diagnose_job(
     if request.counters:
         counted = _read_counters(request, evidence.fabric, caller)
         evidence = replace(evidence, hints=join_hints(evidence.hints, counted))
-    evidence = join_evidence(evidence, [settings_evidence(evidence, votes)])
+    evidence = join_evidence(evidence, [settings_evidence(evidence, votes, expectations)])
     diagnosis = diagnose(evidence, rules(), policy, past=past)
     return DiagnosisView(diagnosis=diagnosis, evidence=evidence, cluster=request.cluster or "")
 
@@ -115,7 +117,12 @@ def diagnose_and_tell(
         past = [entry for entry in past if not _is_of_same_trouble(entry, request)]
         around = surroundings(history, part, request.nodes, now, caller)
         view = diagnose_job(
-            request, caller, past=past, votes=last_settings(part, now), around=around
+            request,
+            caller,
+            past=past,
+            votes=last_settings(part, now),
+            expectations=_expectations(part, caller),
+            around=around,
         )
         view = replace(view, suspected=_suspected_by_others(part, request.nodes, now))
         event_records = _suspicions(view, part, configs.diagnosis(request.policy).categories)
@@ -129,6 +136,15 @@ def diagnose_and_tell(
                 if (details or request.stall) and kept_policy(part).notify:
                     part.messages.post([message_of_diagnosis(advice)])
     return view, tuple(node for event_record in event_records for node in event_record.event.nodes)
+
+
+def _expectations(part: ClusterHistory, caller: Caller) -> tuple[Expectation, ...]:
+    """Return what the policy by which the cluster is tested expects of settings."""
+    try:
+        return configs.policy(kept_policy(part).selection).expectations
+    except ConfigError as error:
+        caller.remark(f"settings are only compared with those of most nodes: {error}")
+        return ()
 
 
 def _is_of_same_trouble(past: PastDiagnosis, request: DiagnosisRequest) -> bool:

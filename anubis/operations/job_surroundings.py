@@ -1,5 +1,6 @@
-"""Evidence around a job: settings that its nodes reported last, compared with the nodes of their
-sku; nodes that answer no other; and what was measured across the network."""
+"""Evidence around a job: settings that its nodes reported last, compared with what the site's
+policy expects, or else with the nodes of their sku; nodes that answer no other; and what was
+measured across the network."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from anubis.core.judge.equality import NodeSettings, judge_settings
 from anubis.core.keep.life import unreachable
 from anubis.core.network.hints import SUSPECTED, join_hints
 from anubis.core.network.posterior import FaultPrior
-from anubis.core.records import Judgement
+from anubis.core.records import Expectation, Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.links import measured_across, returning_parts
@@ -32,15 +33,19 @@ from anubis.text.wording import moment
 NO_SETTINGS = "no settings of its nodes (node_config)"
 
 
-def settings_evidence(evidence: JobEvidence, votes: Collection[NodeSettings]) -> JobEvidence:
+def settings_evidence(
+    evidence: JobEvidence,
+    votes: Collection[NodeSettings],
+    expectations: Sequence[Expectation] = (),
+) -> JobEvidence:
     """Return the evidence with odd settings; `votes`: what all nodes of the cluster reported last,
-    those of the job among them."""
+    those of the job among them. `expectations`: of the policy by which the cluster is tested."""
     nodes = set(evidence.ranks.nodes.values())
     own = [vote for vote in votes if vote.node in nodes]
     piece = JobEvidence(job=evidence.job, at=evidence.at, collectors=frozenset())
     if not own:
         return replace(piece, gaps={Collector.SETTINGS: NO_SETTINGS})
-    _, verdicts = judge_settings(own, (), votes)
+    _, verdicts = judge_settings(own, expectations, votes)
     at = {vote.node: vote.at for vote in own}
     odd = tuple(
         OddSetting(

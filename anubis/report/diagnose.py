@@ -317,7 +317,8 @@ def settling(view: DiagnosisView) -> str:
     times, or its logs."""
     evidence = view.evidence
     is_over = evidence.is_past or evidence.alive is False or _was_ended(view)
-    can_answer = bool(evidence.advances) or _is_suspended(view.diagnosis)
+    may_wait = evidence.gaps.get(Collector.PROGRESS, "").startswith(MAY_WAIT)
+    can_answer = bool(evidence.advances) or may_wait or _is_suspended(view.diagnosis)
     if is_over or (Collector.PROCESSES in evidence.collectors and not can_answer):
         if Collector.TRAINING_LOG not in evidence.collectors:
             return "--logs FOLDER"

@@ -15,7 +15,7 @@ from anubis.core.fabric import RailNic
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.keep.life import Life, unreachable
-from anubis.core.records import Workload
+from anubis.core.records import Expectation, Workload
 from anubis.operations.job_surroundings import (
     NO_SETTINGS,
     groups_of,
@@ -126,10 +126,10 @@ def vote(node, driver):
 VOTES = [vote(f"n{i}", "535" if i == 2 else "570") for i in range(6)]
 
 
-def of_job(*nodes):
+def of_job(*nodes, expectations=()):
     ranks = RankMap(nodes=dict(enumerate(nodes)))
     evidence = JobEvidence(job="7", at=99.0, collectors=frozenset(), ranks=ranks)
-    return settings_evidence(evidence, VOTES)
+    return settings_evidence(evidence, VOTES, expectations)
 
 
 def test_nodes_outside_the_job_vote_and_are_not_named():
@@ -139,6 +139,15 @@ def test_nodes_outside_the_job_vote_and_are_not_named():
     assert odd.sentence == 'driver of n2 is "535", and "570" on 5 of 6 nodes of its sku'
     assert of_job("n0", "n1").settings == ()
     assert Collector.SETTINGS in of_job("n0", "n1").collectors
+
+
+def test_a_value_that_the_policy_expects_is_right_though_most_nodes_differ():
+    pin = Expectation(setting="driver", equals=("535*",), source="release 7")
+    (odd,) = of_job("n1", "n2", expectations=[pin]).settings
+    assert odd.node == "n1"
+    assert 'driver of n1 is "570", expected "535*" (release 7)' in odd.sentence
+    may_differ = Expectation(setting="driver", source="two releases are tried")
+    assert of_job("n1", "n2", expectations=[may_differ]).settings == ()
 
 
 def test_nodes_without_reported_settings_are_a_gap_of_the_collector():

@@ -16,6 +16,8 @@ import pytest
 from anubis.core.diagnose import hang, stacks
 from anubis.core.diagnose.evidence import (
     Advance,
+    Call,
+    CallState,
     Collector,
     Connection,
     JobEvidence,
@@ -31,6 +33,7 @@ from anubis.core.diagnose.live_progress import (
     HALF_REST_S,
     LONGEST_STILL_S,
     MUTE_S,
+    OVERCOME,
     REST_S,
     TURNS,
     Standstill,
@@ -263,19 +266,69 @@ def test_a_job_that_wakes_up_without_moving_stalls_after_a_minute():
     assert standstill.observe(last) == 0.0
 
 
-@pytest.mark.parametrize("places", [1, 3, 5])
-def test_a_rank_that_works_alone_at_many_places_hangs_no_job_for_ten_minutes(places: int):
-    """As in an evaluation on rank 0, for which all others wait. A small circle may be for ever."""
+@pytest.mark.parametrize(
+    ("lines", "sign"),
+    [
+        (1, {}),
+        (2, {}),
+        (5, {}),
+        (1, {"is_busy": True}),
+        (0, {"is_busy": True, "pulse": Pulse.MUTE}),
+        (0, {"pulse": Pulse.MUTE}),
+        (1, {"work_ran": 0.5}),
+    ],
+)
+def test_a_rank_that_visibly_works_alone_hangs_no_job_for_ten_minutes(lines: int, sign):
+    """As in an evaluation on rank 0, for which all others wait. A rank that runs at one line and
+    touches no new memory shows no work, also if its threads run and it waits for none."""
     standstill, hangs = Standstill(), []
     for at in range(int(ALONE_S) + 2):
         evidence = looks(at=at, rests=[0.0, at], place=SEND)
-        works = (*OWN, f"layer{at % places} (/job/model.py:{at % 7})")
-        stacks = (replace(evidence.stacks[0], frames=works), evidence.stacks[1])
-        hangs.append(standstill.observe(replace(evidence, stacks=stacks)) is not None)
-    works_on = places > 3
-    assert any(hangs[:-2]) is not works_on
+        works = [
+            replace(evidence.stacks[0], frames=(*OWN, f"eval (/job/e.py:{at % max(lines, 1)})"))
+        ]
+        stacks = (*(works if lines else ()), evidence.stacks[1])
+        states = (replace(evidence.processes[0], **sign), evidence.processes[1])
+        seen = replace(evidence, stacks=stacks, processes=states)
+        hangs.append(standstill.observe(seen) is not None)
+    assert any(hangs[:-2]) is not (lines > 1 or "is_busy" in sign)
+    assert not any(hangs[: int(LONGEST_STILL_S)])
     assert hangs[-1]
     assert not standstill.alone
+
+
+@pytest.mark.parametrize("share", [0.5, 0.0])
+def test_a_rank_whose_threads_work_while_it_waits_for_them_is_at_work(share: float):
+    """It has waited for long at the first look, and what its threads run is known after a while."""
+    standstill, wait = Standstill(), (*OWN, "wait (/usr/lib/python3.11/threading.py:327)")
+    for at in range(90):
+        evidence = looks(at=at, rests=[at + REST_S, at + REST_S])
+        state = replace(evidence.processes[0], work_ran=share if at > 8 else None)
+        stacks = (replace(evidence.stacks[0], frames=wait), evidence.stacks[1])
+        seen = replace(evidence, stacks=stacks, processes=(state, evidence.processes[1]))
+        assert (standstill.observe(seen) is None) is (share > 0 or at <= 8)
+    assert standstill.alone == ((0,) if share else ())
+
+
+@pytest.mark.parametrize(("pause_s", "limit_s"), [(1, REST_S), (90, OVERCOME * 90)])
+def test_a_pause_hangs_no_job_that_has_overcome_one_of_its_length(pause_s: int, limit_s: float):
+    """Ranks that rest, as while one waits for a service, and that paused like that before."""
+    standstill = Standstill()
+    calls = tuple(
+        Call(
+            rank=0,
+            communicator="all",
+            sequence=number,
+            operation="gloo:all_reduce",
+            state=CallState.FINISHED,
+            launched=float(at),
+        )
+        for number, at in enumerate([*range(-300, -200), *range(pause_s - 201, 1)])
+    )
+    counts = (Advance(rank=0, communicator="all", members=(0, 1), enqueued=99, completed=99),)
+    for at in range(int(limit_s) + 1):
+        evidence = replace(looks(at=at, rests=[at, at]), calls=calls, advances=counts)
+        assert (standstill.observe(evidence) is not None) is (at >= limit_s)
 
 
 def test_a_job_that_rests_hangs_though_it_recorded_nothing():
@@ -289,7 +342,7 @@ def test_a_rank_that_does_not_answer_hangs_a_job_once_all_others_have_rested():
     """A program that starts may keep its interpreter to itself for seconds, and the others wait."""
     hung, starting = Standstill(), Standstill()
     for at in range(int(MUTE_S)):
-        resting = looks(at=at, rests=[0.0, at])
+        resting = looks(at=at, rests=[at, at])
         mute = (replace(resting.processes[0], pulse=Pulse.MUTE), resting.processes[1])
         assert hung.observe(replace(resting, processes=mute)) is None
         starting.observe(replace(resting, processes=mute))

@@ -175,6 +175,7 @@ class ProcessState:
     rests_s: float | None = None  # for so long its main thread and its children hardly ran
     sleeps: int | None = None  # how often its main thread has gone to sleep so far
     moved_bytes: int | None = None  # that it has read and written so far
+    is_busy: bool = False  # it touched new memory, or what it started ran
     blocked_in: str = ""  # function of the kernel in which its main thread sleeps
     is_deaf: bool = (
         False  # of a mute one: not even its recorder answers, which needs no interpreter

@@ -65,8 +65,12 @@ REST_S = 20.0  # the lower limit; all ranks rest for so long: the job hangs with
 MUTE_S = 15.0  # a rank does not answer for so long while all others rest: the job hangs
 HALF_REST_S = LONGEST_STILL_S  # the same of half of the ranks: others may only work for long
 FEWEST_SLEEPS = 2  # of a program between two looks, that show that it was woken up
-MANY_PLACES = 4  # call paths of a program within RECENT_S: it works, and turns in no small circle
+SEVERAL_PLACES = 2  # lines at which a program was within RECENT_S: it works
 ALONE_S = 600.0  # for so long one rank may work and all others wait for it, as in an evaluation
+OF_THREADS = ("/threading.py:", "/concurrent/futures/")  # files of calls that wait for a thread,
+THREADS_RUN = 0.2  # which runs, or would if it got a processor: share of the time
+SOON_S = 12.0  # after the first look; by then the kernel's counts show how long threads ran
+OVERCOME = 1.5  # a pause that is so many times the longest one before is a standstill
 STORES_RATE = 100_000  # bytes a second: of logs a program writes far less
 TURNS_FRESH_S = 6.0  # a rank that took a turn within so long moves
 FRESH_S = 3.0  # a job that moved within so long moves, or within its longest pause
@@ -221,7 +225,8 @@ class Standstill:
     limit_s: float = REST_S  # without a move, that count as a standstill
     _moved_bytes: dict[int, int] = field(default_factory=dict)
     _stored_at: dict[int, float] = field(default_factory=dict)  # when a rank last moved much
-    _paths: dict[int, dict[tuple[str, ...], float]] = field(default_factory=dict)  # last seen at
+    _places: dict[int, dict[tuple[str, ...], float]] = field(default_factory=dict)  # last seen at
+    _busy_at: dict[int, float] = field(default_factory=dict)  # ranks that visibly worked
 
     @property
     def quiet_s(self) -> float:
@@ -237,28 +242,39 @@ class Standstill:
 
     @property
     def alone(self) -> tuple[int, ...]:
-        """Ranks that work at many places, as in an evaluation: others may wait for them for
-        long."""
+        """Ranks that visibly work, as in an evaluation: others may wait for them for long."""
         if self._moved_at is None or self._looked_at - self._moved_at >= ALONE_S:
             return ()
-        return tuple(
-            sorted(rank for rank, paths in self._paths.items() if len(paths) >= MANY_PLACES)
-        )
+        busy = {rank for rank, at in self._busy_at.items() if self._looked_at - at <= RECENT_S}
+        busy |= {rank for rank, places in self._places.items() if len(places) >= SEVERAL_PLACES}
+        return tuple(sorted(busy))
 
-    def _note_paths(self, evidence: JobEvidence) -> None:
-        """Note where programs that work were lately. Those that wait or rest were nowhere."""
-        rests = {state.rank: state.rests_s or 0.0 for state in evidence.processes}
-        for stack in evidence.stacks:
-            if stack.thread:
+    def _note_work(self, evidence: JobEvidence) -> None:
+        """Note which programs visibly work, and where they were lately: by their places, by the
+        memory they touch, and by the threads and programs for which they wait."""
+        states = {state.rank: state for state in evidence.processes}
+        main = {stack.rank: stack.frames for stack in evidence.stacks if not stack.thread}
+        for rank, state in states.items():
+            frames = main.get(rank, ())
+            if state.pulse in OUT or is_waiting(frames):
+                self._places.pop(rank, None)
+                self._busy_at.pop(rank, None)
                 continue
-            if is_waiting(stack.frames) or rests.get(stack.rank, 0.0) >= STILL_S:
-                self._paths.pop(stack.rank, None)
-                continue
-            paths = self._paths.setdefault(stack.rank, {})
-            paths[tuple(frame.rpartition(":")[0] for frame in stack.frames)] = evidence.at
-        for rank, paths in self._paths.items():
-            fresh = {path: at for path, at in paths.items() if evidence.at - at <= RECENT_S}
-            self._paths[rank] = fresh
+            rests = (state.rests_s or 0.0) >= STILL_S
+            by_thread = any(part in frame for frame in frames[-2:] for part in OF_THREADS)
+            is_unknown = state.work_ran is None and evidence.at - self._begun_at < SOON_S
+            wants = (state.work_ran or 0.0) + (state.work_waits or 0.0)
+            if state.is_busy or (by_thread and (is_unknown or wants > THREADS_RUN)):
+                self._busy_at[rank] = evidence.at
+            elif by_thread:
+                self._busy_at.pop(rank, None)
+            places = self._places.setdefault(rank, {})
+            if rests:
+                places.clear()
+            elif frames:
+                places[frames] = evidence.at
+            for place in [at for at, seen in places.items() if evidence.at - seen > RECENT_S]:
+                del places[place]
 
     def _unstored_s(self, at: float) -> float:
         return at - max(self._stored_at.values(), default=-math.inf)
@@ -315,7 +331,7 @@ class Standstill:
         twice, self._out = out & self._out, out
         self._turns.observe(evidence)
         self._note_bytes(evidence)
-        self._note_paths(evidence)
+        self._note_work(evidence)
         mute_s = self._mute_s(evidence)
         self._rest_s = rest_of(evidence.processes) or mute_s
         if (same_s := self._turns.same_s(evidence.at)) >= LONGEST_STILL_S:
@@ -356,7 +372,8 @@ class Standstill:
         is_long = is_seen and still_s >= self.limit_s
         if twice or (waits and is_long):
             return self._moved_at
-        return evidence.at - self._rest_s if is_seen and self._rest_s else None
+        is_new = still_s >= self.overcome_s or not self._counts
+        return evidence.at - self._rest_s if is_seen and is_new and self._rest_s else None
 
     def _note_bytes(self, evidence: JobEvidence) -> None:
         """Note whether a rank read or wrote much since the look before."""
@@ -371,25 +388,39 @@ class Standstill:
 
     def _mute_s(self, evidence: JobEvidence) -> float:
         """Seconds for which a rank has not answered while all others rested; 0: too few. Programs
-        that only start keep their interpreter to themselves for a while, too."""
+        that only start keep their interpreter to themselves for a while, too, and those that
+        compute in C for longer."""
         mute = {state.rank for state in evidence.processes if state.pulse is Pulse.MUTE}
         self._mute_since = {rank: self._mute_since.get(rank, evidence.at) for rank in mute}
         rests = [s.rests_s or 0.0 for s in evidence.processes if s.rank not in mute]
         since = min(self._mute_since.values(), default=evidence.at)
         rest_s = min([evidence.at - since, *rests])
-        return rest_s if rest_s >= MUTE_S and rests else 0.0
+        of_mute = [s.rests_s for s in evidence.processes if s.rank in mute]
+        runs = any(of_one is not None and of_one < STILL_S for of_one in of_mute)
+        limit_s = LONGEST_STILL_S if runs else MUTE_S
+        return rest_s if rest_s >= limit_s and rests else 0.0
 
     def _limit_s(self, is_warm: bool, processes: Iterable[ProcessState]) -> float:
         """Seconds without a move that count as a standstill. The usual pauses are known only of a
-        job that has worked for a while, and a rank that works may do so for long alone, for longer
-        if it turns in no circle."""
+        job that has worked for a while, and a rank that runs may do so for long alone, for longer
+        if it visibly works."""
         if self.alone:
             return ALONE_S
-        rests = [state.rests_s for state in processes if state.pulse is Pulse.ANSWERS]
+        there = (Pulse.ANSWERS, Pulse.MUTE)
+        rests = [state.rests_s for state in processes if state.pulse in there]
         if not is_warm or any(rest_s is not None and rest_s < STILL_S for rest_s in rests):
-            return LONGEST_STILL_S
-        pause_s = max(self._longest_pause_s, self._recorded_pause_s)
-        return max(REST_S, min(STILL_PAUSES * pause_s, LONGEST_STILL_S))
+            return max(LONGEST_STILL_S, self.overcome_s)
+        usual_s = min(STILL_PAUSES * self._pause_s, LONGEST_STILL_S)
+        return max(REST_S, usual_s, self.overcome_s)
+
+    @property
+    def _pause_s(self) -> float:
+        return max(self._longest_pause_s, self._recorded_pause_s)
+
+    @property
+    def overcome_s(self) -> float:
+        """Seconds that a pause may last because the job has overcome one that was as long."""
+        return min(OVERCOME * self._pause_s, ALONE_S)
 
     def _note(self, counts: Counts, at: float) -> None:
         finished: dict[int, int] = {}

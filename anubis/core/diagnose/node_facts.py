@@ -1,5 +1,6 @@
 """Facts about a node that its ranks do not report: it does not answer, its telemetry is unlike that
-of its peers, or its settings are unlike those of most of its sku, by its last report.
+of its peers, or its settings are unlike what the site's policy expects, or else unlike those of
+most of its sku, by its last report.
 
 Most settings explain no failure, so they count only if nothing else explains it. Settings that
 affect how ranks reach each other are likelier causes than the rest. If many of a job's nodes share
@@ -101,7 +102,7 @@ def _job_fact(setting: str, all_odd: Sequence[OddSetting], nodes: int) -> JobFac
         kind=FactKind.SETTINGS_DIFFER,
         whom=Whom(),
         evidence=f"{len(all_odd)} of {nodes} nodes of the job ({named}{more}) have another "
-        f"{setting} than most of their sku: {all_odd[0].sentence}",
+        f"{setting} than they should: {all_odd[0].sentence}",
         confidence=_confidence(setting),
         code=_code(setting, all_odd[0].device),
     )

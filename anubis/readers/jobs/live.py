@@ -81,7 +81,7 @@ MOST_PAST_BYTES = 1 << 20  # of a rank's notes
 MOST_PARTS = 256  # of them: the hook writes 150 at most
 
 
-Number = TypeVar("Number", int, float)
+Number = TypeVar("Number", bool, int, float)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,10 +233,12 @@ class LiveLook:
     sleeps: Mapping[int, int] = field(default_factory=dict)  # ranks, and how often they slept
     moved_bytes: Mapping[int, int] = field(default_factory=dict)  # of ranks, read and written
     storing: tuple[int, ...] = ()  # ranks that read, write or load much: others may wait for them
-    alone: tuple[int, ...] = ()  # ranks that work at many places: likewise
+    alone: tuple[int, ...] = ()  # ranks that visibly work: likewise
+    busy: Mapping[int, bool] = field(default_factory=dict)  # ranks whose memory or children show it
     late: tuple[int, ...] = ()  # ranks that do not answer, and did so not long ago
     quiet_s: float = 0.0  # for so long nothing has moved
     limit_s: float = STILL_S  # for so long it may pause
+    overcome_s: float = 0.0  # the same by its own past
     rest_s: float = 0.0  # for so long its programs have rested, if that shows that it hangs
     hangs: bool = False
     counts: tuple[RankCount, ...] = ()  # how far ranks came while they were looked at
@@ -353,6 +355,7 @@ def watch_ranks(
                 waited_before=_waited_before(ranks, processors),
                 rests=_known(ranks, processors.rest_s),
                 sleeps=_known(ranks, processors.sleeps),
+                busy=_known(ranks, processors.is_busy),
                 moved_bytes={
                     rank: moved + sockets.loaded_bytes(rank)
                     for rank, moved in _known(ranks, processors.moved_bytes).items()
@@ -363,6 +366,7 @@ def watch_ranks(
                 look,
                 quiet_s=standstill.quiet_s,
                 limit_s=standstill.limit_s,
+                overcome_s=standstill.overcome_s,
                 rest_s=standstill.rest_s,
                 storing=standstill.storing,
                 alone=standstill.alone,
@@ -559,7 +563,8 @@ def hang_together(looks: Sequence[LiveLook], evidence: JobEvidence) -> bool:
         for count in look.counts
     )
     rests = all(look.rest_s for look in looks) or rest_of(evidence.processes) > 0
-    return rests and not moves
+    is_new = all(look.quiet_s >= look.overcome_s for look in looks if look.quiet_s)
+    return rests and is_new and not moves
 
 
 def stall_of(looks: Sequence[LiveLook], evidence: JobEvidence) -> Stall | None:
@@ -661,6 +666,7 @@ def _states(look: LiveLook) -> Iterator[ProcessState]:
             rests_s=look.rests.get(rank),
             sleeps=look.sleeps.get(rank),
             moved_bytes=look.moved_bytes.get(rank),
+            is_busy=look.busy.get(rank, False),
             blocked_in=answer.blocked_in,
             is_deaf=answer.pulse is Pulse.MUTE and not answer.trace,
             is_late=rank in look.late,

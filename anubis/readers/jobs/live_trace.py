@@ -15,7 +15,7 @@ from pathlib import Path
 
 from anubis.core.diagnose.evidence import MAY_WAIT, Collector, JobEvidence, Pulse
 from anubis.core.diagnose.hang import rank_list
-from anubis.core.diagnose.live_progress import LONGEST_STILL_S, proof
+from anubis.core.diagnose.live_progress import ALONE_S, LONGEST_STILL_S, proof
 from anubis.core.errors import EvidenceError
 from anubis.readers.jobs.hook.sitecustomize import LAUNCHERS, job_of
 from anubis.readers.jobs.live import (
@@ -38,6 +38,7 @@ from anubis.readers.jobs.live import (
 from anubis.readers.jobs.trace_reader import Broken, TraceReader
 from anubis.text.files import json_value, read_text, write_whole
 from anubis.text.reading import read
+from anubis.text.wording import moment, time_span
 
 LIVE_S = 20.0  # how long running processes are observed
 KEPT_S = 10.0  # the same if other machines observe at the same time
@@ -115,10 +116,20 @@ def evidence_of_job(looks: Sequence[LiveLook]) -> JobEvidence:
     storing = [rank for look in looks for rank in look.storing]
     alone = [rank for look in looks for rank in look.alone]
     if (storing or alone) and not (evidence.gaps.get(Collector.PROGRESS) or proof(evidence)):
-        doing = "busy with files or a download" if storing else "at work at many places"
-        why = f"{MAY_WAIT} {rank_list(storing or alone)}, {doing}"
+        doing = "busy with files or a download" if storing else "at work"
+        why = f"{MAY_WAIT} {rank_list(storing or alone)}, {doing}{_limit(looks, storing)}"
         evidence = replace(evidence, gaps={**evidence.gaps, Collector.PROGRESS: why})
     return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
+
+
+def _limit(looks: Sequence[LiveLook], storing: Sequence[int]) -> str:
+    """Words for the time at which a job that still waits for a rank at work hangs, if its records
+    show since when it waits."""
+    quiet_s = min((look.quiet_s for look in looks if look.quiet_s), default=0.0)
+    if storing or not quiet_s:
+        return ""
+    hangs_at = max(look.at for look in looks) + ALONE_S - quiet_s
+    return f" for {time_span(quiet_s)} so far: if they still wait at {moment(hangs_at)}, it hangs"
 
 
 def _observe(place: Path, seconds: float) -> LiveLook:

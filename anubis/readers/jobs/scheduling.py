@@ -1,6 +1,7 @@
 """What the kernel counts of the processes of this machine: the time that they waited for a
 processor, which grows if others take it or if a limit is used up; for how long their main threads
-have rested; how often they went to sleep; and how many bytes they read and wrote."""
+have rested; how often they went to sleep; how many bytes they read and wrote; and whether they
+visibly work, unlike an empty loop."""
 
 from __future__ import annotations
 
@@ -9,20 +10,21 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
 WINDOW = 20  # samples
 SHORTEST_S = 8.0  # shares of a shorter time say little
 MOST_THREADS = 4096  # of a process
-MOST_CHILDREN = 64  # of a rank: workers that load data
+MOST_CHILDREN = 64  # of a rank: workers that load data, and what they started
 RESTING = 0.005  # share of the time that a resting program may run: it may look at a clock
 WANTING = 0.2  # share of the time that it waits for a processor: one that rests is woken up seldom
 MOVED = ("rchar:", "wchar:")
 # how threads begin to be called that only send, receive, and answer questions
 HELPERS = ("gloo", "pt_gloo", "pt_nccl", "pt_workerserver", "NCCL")
 RESTING_SLEEPS = 1.0  # a second, that it may go to sleep again
+FAULTS_RATE = 10.0  # a second: pages that a program touches anew as it works
+CHILDREN_RUN = 0.2  # share of the time that the programs run or would, which it started
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,17 @@ class _Work:
     waited_s: float  # for a processor
     sleeps: int
     moved_bytes: int  # read and written, of files and pipes; 0 if the kernel does not tell
+    faults: int = 0  # of pages, by the main thread
+    children_run_s: float = 0.0  # or wait for a processor
+
+    def is_busy_since(self, before: _Work | None) -> bool:
+        """Return whether a program touched new memory, or what it started ran: a loop without
+        end that does nothing does neither."""
+        if before is None:
+            return False
+        passed_s = self.at - before.at
+        touches = self.faults - before.faults > FAULTS_RATE * passed_s
+        return touches or self.children_run_s - before.children_run_s > CHILDREN_RUN * passed_s
 
     def is_active_since(self, before: _Work | None) -> bool:
         if before is None:
@@ -65,6 +78,7 @@ class ProcessorWatch:
     _first: dict[int, tuple[float, _Scheduled]] = field(default_factory=dict)
     _work: dict[int, _Work] = field(default_factory=dict)
     _active_at: dict[int, float] = field(default_factory=dict)
+    _busy: dict[int, bool] = field(default_factory=dict)
 
     def sample(self, pids: Mapping[int, int]) -> None:
         for rank, pid in pids.items():
@@ -73,8 +87,9 @@ class ProcessorWatch:
                 samples.append((time.monotonic(), scheduled))
                 self._first.setdefault(rank, samples[-1])
             if (work := _work_of(pid)) is not None:
-                if work.is_active_since(self._work.get(rank)):
+                if work.is_active_since(before := self._work.get(rank)):
                     self._active_at[rank] = work.at
+                self._busy[rank] = work.is_busy_since(before)
                 self._work[rank] = work
 
     def share(self, rank: int) -> float | None:
@@ -118,6 +133,10 @@ class ProcessorWatch:
         work = self._work.get(rank)
         return None if work is None else work.sleeps
 
+    def is_busy(self, rank: int) -> bool | None:
+        """Return whether a rank visibly worked between the last two samples."""
+        return self._busy.get(rank)
+
     def moved_bytes(self, rank: int) -> int | None:
         """Return how many bytes a rank and its children have read and written so far."""
         work = self._work.get(rank)
@@ -146,14 +165,26 @@ def _work_of(pid: int) -> _Work | None:
         ran_ns, waited_ns = _main_times(pid)
         status = Path("/proc", str(pid), "task", str(pid), "status").read_text(errors="replace")
         sleeps = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+        own = Path("/proc", str(pid), "task", str(pid), "stat").read_text(errors="replace")
+        faults = int(own.rpartition(")")[2].split()[7])
     except (OSError, ValueError, IndexError):
         return None
-    moved_bytes = _moved_bytes(pid)
-    for child in islice(_children(pid), MOST_CHILDREN):
+    moved_bytes, children_ran_ns, children_waited_ns = _moved_bytes(pid), 0, 0
+    for child in _descendants(pid):
         with suppress(OSError, ValueError):  # it ended meanwhile
-            ran_ns += _main_times(child)[0]
+            of_child_ns = _main_times(child)
+            children_ran_ns += of_child_ns[0]
+            children_waited_ns += of_child_ns[1]
             moved_bytes += _moved_bytes(child)
-    return _Work(time.monotonic(), ran_ns / 1e9, waited_ns / 1e9, sleeps, moved_bytes)
+    return _Work(
+        at=time.monotonic(),
+        ran_s=(ran_ns + children_ran_ns) / 1e9,
+        waited_s=waited_ns / 1e9,
+        sleeps=sleeps,
+        moved_bytes=moved_bytes,
+        faults=faults,
+        children_run_s=(children_ran_ns + children_waited_ns) / 1e9,
+    )
 
 
 def _moved_bytes(pid: int) -> int:
@@ -171,12 +202,17 @@ def _main_times(pid: int) -> tuple[int, int]:
     return int(ran), int(waited)
 
 
-def _children(pid: int) -> list[int]:
-    try:
-        text = Path("/proc", str(pid), "task", str(pid), "children").read_text()
-    except OSError:
-        return []
-    return [int(word) for word in text.split() if word.isdecimal()]
+def _descendants(pid: int) -> list[int]:
+    """Return the processes that a process and its threads started, and those that these did."""
+    family = [pid]
+    for member in family:
+        if len(family) > MOST_CHILDREN:
+            break
+        with suppress(OSError):  # it ended meanwhile
+            for thread in list(Path("/proc", str(member), "task").iterdir())[:MOST_THREADS]:
+                words = (thread / "children").read_text().split()
+                family += [int(word) for word in words if word.isdecimal()]
+    return family[1 : MOST_CHILDREN + 1]
 
 
 def kernel_function(pid: int) -> str:
