@@ -191,6 +191,7 @@ def test_the_page_over_time_states_known_and_missing_figures():
     page = health_page([tested, tested], NOW)
     assert "Nodes by the results of their tests" in page
     assert "<b>10</b> of 18 nodes healthy now" in page
+    assert '<span class="unknown"><b>8</b> unknown</span>' in page
     assert "<b>6</b> incidents took 2,469 node-hours" in page
     sentences = course(tested)
     assert sentences == (

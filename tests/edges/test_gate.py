@@ -358,7 +358,7 @@ def test_the_decision_after_incidents_explains_itself_in_json(fleet):
     before = decision["p"] * (1 - decision["covered_before"])
     assert test["drop"] == pytest.approx(before - decision["remaining"])
     assert decision["why"].startswith(
-        "On cluster fleet, a job of 24 h on 8 nodes: p = 1 that at least one of them has"
+        "On cluster fleet, a job of 24 h on 8 nodes: a defect is presumed on one of them or more"
     )
 
 
