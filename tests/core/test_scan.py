@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 from fleets import small_fabric, spec
@@ -16,12 +16,13 @@ from anubis.core.campaign.state_machine import Failed, NodeLost
 from anubis.core.errors import ExecutorError
 from anubis.core.fabric import Cable, Fabric, Link, Part, Switch, rail_nics_on, single_switch
 from anubis.core.judge.units import units
+from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
 from anubis.core.network.pairing import pair_test_of
-from anubis.core.network.posterior import FaultPrior
+from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.sharing import CableUse
-from anubis.core.network.traffic import observe_traffic
+from anubis.core.network.traffic import Traffic, observe_traffic
 from anubis.core.records import (
     Campaign,
     CampaignKind,
@@ -307,6 +308,23 @@ def test_a_node_that_the_topology_takes_for_another_is_not_blamed_for_a_slow_upl
     view = scanned(fabric, [fault], believed=replace(fabric, nics=tuple(nics)))
     assert not view.assessment.named(Judgement.DEFECTIVE)
     assert any(link_part(slow) in parts for parts in verdicts(view))
+
+
+@pytest.mark.parametrize("losses", [(0.5, 0.5), (0.5, 0.2)])
+def test_a_spine_is_blamed_for_its_flows_only_if_they_lose_the_same_share(losses):
+    """Every flow across the spine begins at one of two leaves."""
+    fabric = FatTree(nodes=12, nodes_per_leaf=2, spines=2).fabric()
+    seen = []
+    for spine, (place, loss) in product(("spine-0-0", "spine-0-1"), enumerate(losses)):
+        for target in range(4, 12):
+            a, b = (fabric.nic(fabric.nodes[n], "0") for n in (2 * place + target % 2, target))
+            via = (a.switch, spine, b.switch)
+            back = tuple(reversed(via))
+            flow = Flow(a.rail_nic, b.rail_nic, via, back=back, mutual=True)
+            seen.append(Observation(flow, loss if spine == "spine-0-0" else 0.0))
+    (verdict,) = part_verdicts(fabric, Traffic(observations=tuple(seen), unmeasured=frozenset()))
+    is_same = len(set(losses)) == 1
+    assert verdict.judgement is (Judgement.DEFECTIVE if is_same else Judgement.UNKNOWN)
 
 
 def outline(fabric):

@@ -95,6 +95,7 @@ def part_verdicts(
         doubt = doubt or _load_of_others(fabric, cause, known_load, idle)
         doubt = doubt or _detours(fabric, cause)
         doubt = doubt or _hidden_paths(fabric, cause, located.causes, traffic)
+        doubt = doubt or _several_links(fabric, cause)
         doubt = doubt or _exchanged_places(fabric, cause, located.causes)
         doubt = doubt or _slow_ends(fabric, cause, traffic)
         doubt = doubt or _slow_leaf(fabric, cause, traffic)
@@ -163,6 +164,17 @@ def _hidden_paths(
         if not any(nic.node in beside for leaf in leaves for nic in fabric.nics_on[leaf]):
             return None
     return CauseDoubt(code="CANNOT-TELL-APART", reason=HOW_TO_SHOW_PATHS)
+
+
+def _several_links(fabric: Fabric, cause: Cause) -> CauseDoubt | None:
+    """The doubt about a switch above the leaves if its flows lose different shares: it takes the
+    same of all, and several bad links do not."""
+    is_above = all(p.kind == "switch" and p.name not in fabric.leaves for p in cause.parts)
+    low, high = np.quantile([seen.shortfall for seen in cause.bad], (0.1, 0.9))
+    if fabric.is_nvlink or not is_above or high - low <= 2 * ALIKE:
+        return None
+    reason = f"flows lose from {low:.0%} to {high:.0%}: several bad links explain that as well"
+    return CauseDoubt(code="CANNOT-TELL-APART", reason=reason)
 
 
 def _exchanged_places(fabric: Fabric, cause: Cause, causes: Iterable[Cause]) -> CauseDoubt | None:
