@@ -160,6 +160,7 @@ class Fabric:
     routes: Routes | None = None  # None: it is unknown which of several paths a flow takes
     domains: tuple[Domain, ...] = ()  # of NVLink
     sprays: bool = False  # the packets of a flow take all shortest paths at once
+    is_outline: bool = False  # a link of it may be cables of several planes or rails
     source: str = field(default="", compare=False)  # in words
     as_of: float | None = field(default=None, compare=False)  # seconds since 1970
 
@@ -346,12 +347,6 @@ class Fabric:
         or torus: no switch is above another, and no table shows which way is taken."""
         is_flat = self.links and not any(map(self.is_uplink, self.links))
         return bool(is_flat and not self.routes and len(self.leaves) > 2)
-
-    @cached_property
-    def is_outline(self) -> bool:
-        """True if no NIC has a name, as in Slurm's trees and Kubernetes' labels: what is shown as
-        one link may be cables of several planes or rails."""
-        return bool(self.links) and not any(nic.device for nic in self.nics)
 
     # --- distances and paths ---------------------------------------------------------------
 

@@ -338,6 +338,7 @@ def outline(fabric):
         ),
         links=tuple(links),
         nics=tuple(replace(nic, device="", rail="", port="") for nic in fabric.nics),
+        is_outline=True,
     )
 
 

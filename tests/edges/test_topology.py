@@ -677,6 +677,7 @@ def test_slurms_tree():
     found = parse(CONF, "it")
     fabric = found.fabric
     assert found.findings == ()
+    assert fabric.is_outline
     assert under(fabric)["s0"] == [f"tux{i}" for i in range(6)]
     assert fabric.tier == {"s0": 1, "s1": 1, "s2": 1, "s3": 2, "s4": 3}
 
@@ -759,6 +760,7 @@ def test_labels_of_kubernetes_nodes():
         ),
         "it",
     )
+    assert found.fabric.is_outline
     assert under(found.fabric) == {"l1": ["a", "b"], "l2": ["c"]}
     assert found.fabric.pairs_by_hops() == {2: 2, 6: 4}
     assert kinds(found.findings) == {"no-label": 1}

@@ -61,7 +61,7 @@ WHAT_ALL_SHARE = (
 )
 HOW_TO_EXCLUDE = "test again while they are idle, or with --counters and --over"
 HOW_TO_SHOW_PATHS = (
-    "this topology names no NIC, so planes or rails may be hidden: the output of ibnetdiscover or "
+    "this topology may hide planes or rails: the output of ibnetdiscover or "
     "LLDP would show which cables these flows take"
 )
 MAYBE = "a NIC or its cable may be at fault"

@@ -117,7 +117,8 @@ class Draft:
         if low != high:
             self._above.setdefault(low, set()).add(high)
 
-    def survey(self) -> Survey:
+    def survey(self, *, is_outline: bool = False) -> Survey:
+        """The fabric as drawn. `is_outline`: its source shows no planes and rails."""
         if not self._nics:
             self.find("empty", "no NIC of any node was found")
         tier = self._tiers()
@@ -138,6 +139,7 @@ class Draft:
                     for (a, b), cables in sorted(self._cables.items())
                 ),
                 nics=tuple(self._unique(self._nics)),
+                is_outline=is_outline,
             ),
             findings=tuple(self.findings),
         )

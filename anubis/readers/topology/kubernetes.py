@@ -51,7 +51,7 @@ def parse(document: object, where: str) -> Survey:
         links |= set(pairwise(switches))
     for low, high in sorted(links):
         draft.uplink(low, high)
-    return nvlink.add_domains(draft.survey(), domains, odd)
+    return nvlink.add_domains(draft.survey(is_outline=True), domains, odd)
 
 
 def _gpus_of_nodes(nodes: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:

@@ -154,7 +154,7 @@ def _survey(entries: list[_Entry], draft: Draft) -> Survey:
         for block in blocks:
             draft.uplink(block, ABOVE_BLOCKS)
         draft.find("blocks", "the file does not say what joins the blocks: one switch is assumed")
-    return draft.survey()
+    return draft.survey(is_outline=True)
 
 
 def _names(text: str, entry: _Entry, draft: Draft) -> list[str]:
