@@ -70,6 +70,9 @@ def headline(view: DiagnosisView) -> str:
     verb = VERBS[diagnosis.trouble]
     if diagnosis.is_the_job_itself:
         return f"{view.job} {verb} by its own fault, and no node is at fault"
+    if _has_bad_loss(diagnosis):
+        what = "its loss or a gradient is not a number"
+        return f"{view.job} {verb}: {what}, by its program, its data or a GPU"
     if not diagnosis.culprits:
         return "; ".join([f"{view.job} {verb}, and no culprit can be named", *_suspected(view)])
     culprits = " and ".join(_culprit_names(diagnosis.culprits[:2]))
@@ -81,6 +84,10 @@ def _suspected(view: DiagnosisView) -> list[str]:
     clauses = [f"{node} is suspected ({source})" for node, source in view.suspected.items()]
     more = [f"and {len(clauses) - 2:,} more"] if len(clauses) > 2 else []
     return [", ".join([*clauses[:2], *more])] if clauses else []
+
+
+def _has_bad_loss(diagnosis: Diagnosis) -> bool:
+    return any(fact.kind is FactKind.BAD_LOSS for fact in diagnosis.decisive)
 
 
 def _is_suspended(diagnosis: Diagnosis) -> bool:
@@ -287,6 +294,8 @@ def next_steps(view: DiagnosisView) -> list[str]:
     if diagnosis.cure.tested:
         return [f"anubis validate '{short_node_list(diagnosis.cure.tested)}'{cluster}", *settled_by]
     nodes = sorted(set(view.evidence.ranks.nodes.values()))
+    if _has_bad_loss(diagnosis):
+        return [f"anubis locate '{short_node_list(nodes) or 'NODES'}'{cluster} --sdc"]
     is_unknown = view.diagnosis.answer is DiagnosisAnswer.UNKNOWN
     if is_unknown and diagnosis.trouble is not JobTrouble.UNKNOWN and diagnosis.facts and nodes:
         return [*settled_by, f"anubis locate '{short_node_list(nodes)}'{cluster}"]

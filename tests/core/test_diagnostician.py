@@ -104,10 +104,18 @@ def test_an_error_on_half_of_the_ranks_at_once_names_no_rank():
     assert diagnosed(*facts).culprits == ()
 
 
-@pytest.mark.parametrize("kind", [FactKind.MISMATCH, FactKind.SAME_ERROR, FactKind.BAD_LOSS])
+@pytest.mark.parametrize("kind", [FactKind.MISMATCH, FactKind.SAME_ERROR])
 def test_an_error_of_the_program_blames_no_node_and_fails_the_job(kind: FactKind):
     diagnosis = diagnosed(JobFact(kind=kind, whom=Whom(), evidence=""), fact(FactKind.ABSENT, 3))
     assert (diagnosis.nodes, diagnosis.is_the_job_itself) == ((), True)
+    assert diagnosis.cure.level is CureLevel.FAIL
+
+
+def test_a_loss_that_is_no_number_fails_the_job_and_clears_no_node():
+    """A GPU that computes wrong numbers does that too."""
+    diagnosis = diagnosed(JobFact(kind=FactKind.BAD_LOSS, whom=Whom(), evidence=""))
+    assert (diagnosis.nodes, diagnosis.is_the_job_itself) == ((), False)
+    assert (diagnosis.trouble, diagnosis.answer) == ("failed", "unknown")
     assert diagnosis.cure.level is CureLevel.FAIL
 
 

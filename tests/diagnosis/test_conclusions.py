@@ -362,6 +362,17 @@ def test_a_scene_without_progress_is_never_called_well(scene, tmp_path):
     check_words(view)
 
 
+def test_after_a_loss_that_is_no_number_the_gpus_of_the_job_are_searched(tmp_path):
+    (tmp_path / "rank_2.log").write_text("found NaN in local forward loss\n")
+    request = DiagnosisRequest(
+        job="7", nodes=("n1", "n2", "n3"), ranks_per_node=1, places={"logs": tmp_path}
+    )
+    view = diagnose_job(request, Caller(history_url=f"sqlite:///{tmp_path}/history.db"))
+    assert report.headline(view).endswith("is not a number, by its program, its data or a GPU")
+    assert report.next_steps(view) == ["anubis locate 'n[1-3]' --sdc"]
+    assert exit_code(view.diagnosis) == 2
+
+
 def test_a_rank_for_which_others_may_wait_is_in_the_headline_and_not_among_missing_evidence():
     busy = f"{MAY_WAIT} rank 0, busy with files or a download"
     evidence = JobEvidence(

@@ -175,7 +175,7 @@ def remember(desk: Desk) -> None:
         ),
         (
             ["risk", "simulate", "small.yaml", "--seeds", "0"],
-            "Input should be greater than or equal to 1",
+            "--seeds: expected a number greater than or equal to 1",
         ),
     ],
 )

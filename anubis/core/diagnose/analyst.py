@@ -111,7 +111,9 @@ def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
             continue
         trouble = _trouble(tier.trouble, current, evidence)
         if not tier.blames:
-            return Analysis(trouble=trouble, decisive=tuple(facts), is_the_job_itself=True)
+            # a loss that is no number may be the work of a GPU that errs
+            is_proven = any(fact.kind is not FactKind.BAD_LOSS for fact in facts)
+            return Analysis(trouble=trouble, decisive=tuple(facts), is_the_job_itself=is_proven)
         is_either = len(culprits) > 1 and FactKind.DISTRIBUTED_ERROR in tier.kinds
         return Analysis(
             trouble=trouble, culprits=culprits, decisive=tuple(facts), is_either=is_either
