@@ -71,8 +71,8 @@ def headline(view: DiagnosisView) -> str:
     if diagnosis.is_the_job_itself:
         return f"{view.job} {verb} by its own fault, and no node is at fault"
     if _has_bad_loss(diagnosis):
-        what = "its loss or a gradient is not a number"
-        return f"{view.job} {verb}: {what}, by its program, its data or a GPU"
+        sign = "its loss or a gradient is not a number"
+        return f"{view.job} {verb}: {sign}, by its program, its data or a GPU"
     if not diagnosis.culprits:
         return "; ".join([f"{view.job} {verb}, and no culprit can be named", *_suspected(view)])
     culprits = " and ".join(_culprit_names(diagnosis.culprits[:2]))
