@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from anubis.core.errors import OrchestratorError
 from anubis.reach.orchestrators import site_commands
-from tests.patience import LIMIT_S
+from tests.patience import LIMIT_S, eventually
 
 
 def test_a_command_that_outlives_sigkill_is_not_waited_for(monkeypatch):
@@ -53,10 +54,15 @@ def test_another_user_with_the_mark_of_a_command_is_left_alone_and_hides_none():
         subprocess.Popen(["sleep", "1000"], env=env, user=user, start_new_session=True)
         for user in (65534, None)
     )
+    both = (another_user, command)
+    environments = [Path(f"/proc/{process.pid}/environ") for process in both]
     try:
+        # the kernel shows them a moment after the programs have begun
+        assert eventually(lambda: all(b"bed/7/1.0" in file.read_bytes() for file in environments))
         assert site_commands.end_marked("bed/7/1.0")
         assert command.wait(LIMIT_S) == -signal.SIGKILL
         assert another_user.poll() is None
-    finally:
-        another_user.kill()
-        another_user.wait()
+    finally:  # one that is left would be the first to be ended the next time
+        for process in both:
+            process.kill()
+            process.wait()
