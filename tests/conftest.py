@@ -16,11 +16,21 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import workers
 
-settings.register_profile("anubis", deadline=None, print_blob=True, max_examples=30)
+# The suite tries the same examples each time: what fails is due to a change, not to chance or pace.
+settings.register_profile(
+    "anubis",
+    deadline=None,
+    max_examples=30,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "search", settings.get_profile("anubis"), derandomize=False, print_blob=True
+)
 settings.load_profile("anubis")
 
 ROOT = Path(__file__).parents[1]

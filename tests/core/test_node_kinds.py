@@ -185,7 +185,7 @@ def test_three_kinds_are_three():
     assert by_node(assessment) == all_but(names(5, 70, 100), 115)
 
 
-@settings(max_examples=15, derandomize=True)
+@settings(max_examples=15)
 @given(st.data())
 def test_planted_kinds_are_found_node_by_node(data):
     count = data.draw(st.integers(80, 300))
@@ -215,7 +215,7 @@ SHAPES = {
 }
 
 
-@settings(max_examples=25, derandomize=True)
+@settings(max_examples=25)
 @given(
     st.sampled_from(sorted(SHAPES)),
     st.integers(20, 400),
@@ -231,7 +231,7 @@ def test_a_healthy_fleet_of_one_kind_is_never_split(shape, count, samples, seed)
     assert [of_sku.node_kind for of_sku in criteria] == [None], (shape, count, samples, seed)
 
 
-@settings(max_examples=20, derandomize=True)
+@settings(max_examples=20)
 @given(
     st.integers(20, 300), st.sampled_from([2, 3, 8, 32]), st.floats(0.1, 0.9), st.integers(0, 999)
 )

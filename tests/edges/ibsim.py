@@ -17,16 +17,21 @@ DIAGS = ("ibnetdiscover", "ibqueryerrors", "perfquery")
 
 ANSWER_S = 20
 # A tool may wait for ever while ibsim comes up, and crashes now and then under ibsim's library.
-# Its half of an answer is dropped, and it is asked again.
+# Its half of an answer is dropped with the shell's word on the crash, and it is asked again.
 WRAPPER = """\
 #!/bin/sh
 cd '{folder}'
+warnings=$(mktemp)
 for _ in 1 2 3; do
-    said=$({command} "$@")
-    code=$?
+    {{
+        said=$({command} "$@")
+        code=$?
+    }} 2>"$warnings"
     [ "$code" -lt 124 ] && break
 done
 printf '%s\\n' "$said"
+cat "$warnings" >&2
+rm "$warnings"
 exit "$code"
 """
 
