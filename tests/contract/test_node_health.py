@@ -236,7 +236,7 @@ def test_a_healthy_node_reports_all_metrics_and_is_healthy(spec, good_run):
     }
     assessment = judged(spec, good_run, good_run)
     assert {node.judgement for node in assessment.nodes} == {Judgement.HEALTHY}
-    assert "as the fleet or within their limits" in assessment.nodes[0].reason
+    assert "like the fleet's or within their limits" in assessment.nodes[0].reason
 
 
 def test_the_environment_explains_the_numbers_and_lists_unread_ones(good_run):

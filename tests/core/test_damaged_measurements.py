@@ -45,7 +45,7 @@ def batch_verdict(workload: Workload, *groups: tuple[str, ...]) -> BatchVerdict:
         metric="speed",
         judgement=Judgement.HEALTHY,
         code="OK",
-        reason="as the fleet",
+        reason="like the fleet's",
         alpha=0.9,
         participants=groups,
         devices=("",) * len(groups),

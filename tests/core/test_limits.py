@@ -97,7 +97,7 @@ def test_one_gpu_over_its_limit_makes_its_node_defective_and_says_all_a_person_n
         batch_verdict for batch_verdict in found.batch_verdicts if batch_verdict.metric == "errors"
     ]
     assert (within.judgement, within.reason, len(within)) == (H, "within its limit", 7)
-    assert found.nodes[0].reason == "all 3 metrics are as the fleet or within their limits"
+    assert found.nodes[0].reason == "all 3 metrics are like the fleet's or within their limits"
 
 
 def test_an_error_that_all_nodes_have_is_none_the_less_one():

@@ -341,7 +341,7 @@ def batch_verdict(pairs, devices):
         metric="bandwidth_gbps",
         judgement=Judgement.HEALTHY,
         code="OK",
-        reason="as the fleet",
+        reason="like the fleet's",
         alpha=0.95,
         participants=tuple(map(tuple, pairs)),
         devices=tuple(devices),

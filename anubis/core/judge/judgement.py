@@ -389,13 +389,17 @@ def _judge(
     if criterion.doubt_alpha is not None:
         strict, strictly = doubtful(alike.samples, criterion, owners)
         few = passed & (strictly <= strict.alpha)
-    whom = "the one node that they were learned from" if criterion.from_repeats else "the fleet"
-    whom = "its own repeats" if against_itself else whom
+    if against_itself:
+        normal = "its own repeats"
+    elif criterion.from_repeats:
+        normal = "those of the one node that its criterion comes from"
+    else:
+        normal = "the fleet's"
     suspect = measured_again.to_repeat | find_suspects(alike, criterion, planned_runs, short)
     reasons = {
-        f"as {whom}": passed & ~excused & ~under_load.excused & ~few,
-        f"as {whom}{EXCUSED}": passed & excused & ~few,
-        f"as {whom}{UNDISTURBED}": passed & under_load.excused & ~few,
+        f"like {normal}": passed & ~excused & ~under_load.excused & ~few,
+        f"like {normal}{EXCUSED}": passed & excused & ~few,
+        f"like {normal}{UNDISTURBED}": passed & under_load.excused & ~few,
     }
     healthy = [
         batch_verdict_on(
