@@ -25,6 +25,7 @@ FALLEN = "NVRM: Xid (PCI:0000:3b:00): 79, pid=17, GPU has fallen off the bus."
 AT = 1_771_045_421.0  # 2026-02-14 05:03:41
 ISO, LOG = "%Y-%m-%dT%H:%M:%S", "%b %d %H:%M:%S"
 BOOT = AT - 3 * 86400
+LATER = "2026-02-14T05:04:00.000000000Z"  # when a container printed an old line
 
 
 def stamp(at, form):
@@ -62,12 +63,20 @@ DATED = {  # as each program writes the same message
     ),
     "RFC 3164": lambda at, say: f"<3>{stamp(at, LOG)} n1 kernel: [{at - BOOT:.6f}] {say}",
     "RFC 5424": lambda at, say: f"<3>1 {stamp(at, ISO)}.000Z n1 kernel - - - {say}",
+    "CRI": lambda at, say: f"{LATER} stdout F [{stamp(at, '%a %b %d %H:%M:%S %Y')}] {say}",
+    "CRI, of a journal": lambda at, say: f"{LATER} stderr F {stamp(at, LOG)} n1 kernel: {say}",
+    "CRI, no other time": lambda at, say: f"{stamp(at, ISO)}.000000000Z stdout F {say}",
+    "pdsh": lambda at, say: f"n1: [{stamp(at, '%a %b %d %H:%M:%S %Y')}] {say}",
 }
 SINCE_START = {
     "dmesg": lambda at, say: f"[{at - BOOT:12.6f}] {say}",
     "dmesg -d": lambda at, say: f"[{at - BOOT:12.6f} <    0.000005>] {say}",
     "dmesg -r": lambda at, say: f"<3>[{at - BOOT:12.6f}] {say}",
     "callers": lambda at, say: f"[{at - BOOT:12.6f}][T1234] {say}",
+    "CRI, since the start": lambda at, say: f"{LATER} stdout F [{at - BOOT:12.6f}] {say}",
+    "kubectl logs --timestamps": lambda at, say: f"{LATER} [{at - BOOT:12.6f}] {say}",
+    "docker": lambda at, say: json.dumps({"log": f"[{at - BOOT:12.6f}] {say}\n", "time": LATER}),
+    "pdsh, since the start": lambda at, say: f"n1: [{at - BOOT:12.6f}] {say}",
     "kmsg": lambda at, say: f"4,1234,{(at - BOOT) * 1e6:.0f},-;{say}",
     "short-monotonic": lambda at, say: f"[{at - BOOT:12.6f}] n1 kernel: {say}",
     "dmesg --json": lambda at, say: (
@@ -119,6 +128,15 @@ def test_a_line_with_both_times_dates_those_with_the_time_since_the_start(form, 
     clue = clue.format(AT + 9 if "audit" in clue else rtc)
     (event,) = events_of(tmp_path, SINCE_START[form], FALLEN, (AT + 9, clue))
     assert event.at == pytest.approx(AT, abs=0.01)
+
+
+def test_the_time_since_the_start_of_another_node_dates_nothing(tmp_path):
+    """`pdsh dmesg` in one file: n2 started long before n1, of which a line says when."""
+    known = f"n1: [{AT + 9 - BOOT:12.6f}] audit: type=1400 audit({AT + 9:.3f}:9): x"
+    (tmp_path / "all.log").write_text(f"{known}\nn2: [{9e6:12.6f}] {FALLEN}\n")
+    os.utime(tmp_path / "all.log", (WRITTEN, WRITTEN))
+    (event,) = read_kernel(tmp_path, TWO, CLASSES).log
+    assert (event.node, event.at, event.by) == ("n2", None, WRITTEN)
 
 
 def test_the_time_since_another_start_of_the_node_dates_nothing(tmp_path):

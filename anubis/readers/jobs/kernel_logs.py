@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
@@ -21,7 +21,14 @@ from typing import Any
 from anubis.core.diagnose.error_classes import ErrorClasses, Recognised
 from anubis.core.diagnose.evidence import Collector, JobEvidence, LogEvent, RankMap
 from anubis.core.text import escape_line
-from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, time_of, written_at
+from anubis.readers.jobs.log_lines import (
+    log_files,
+    node_of_file,
+    read_lines,
+    split_stamp,
+    time_of,
+    written_at,
+)
 from anubis.readers.jobs.trace_reader import Broken, TraceReader
 
 # the priority of syslog, its version (RFC 5424), and the words of `dmesg --decode`
@@ -39,6 +46,11 @@ STAMPED = re.compile(
     r"|\w{3} +\d{1,2} [\d:]{8}(?:\.\d+)?|\d{9,10}\.\d{6}) (.*)$"
 )
 UNIX = re.compile(r"\d+\.\d+")
+# what was written around a line: by the engine of a container, by pdsh or clush
+OF_CONTAINER = re.compile(r'^\{"log":|^\S{19,35} (?:std(?:out|err) [FP] |\[ *\d+\.\d+\])')
+OF_NODE = re.compile(
+    r"^([\w.-]{1,255}): (?=\[ *\d+\.\d+\]|\[\w{3} \w{3} |\w{3} [ \d]\d \d\d:|\d{4}-\d\d-\d\d[T ])"
+)
 OF_KERNEL = re.compile(
     r"^(\S+) kernel(?:\[\d+\])?(?:: | \S+ \S+ (?:-|\[.*?\]) )(?:\[ *\d+\.\d+\] ?)?(.*)$"
 )
@@ -59,12 +71,28 @@ class KernelLine:
 
 
 def kernel_lines(lines: Iterable[str], about: float, zone: tzinfo = UTC) -> Iterator[KernelLine]:
-    """Yield the messages of the kernel in the lines of a file."""
-    for record in _records(lines):
-        if isinstance(record, str):
-            yield from _parse(record, about, zone)
-        else:
-            yield from _messages(record, about, zone)
+    """Yield the messages of the kernel in the lines of a file. What dmesg printed in a container
+    may be older than its engine's stamp, so that dates only lines without a time of their own."""
+    stamp, node = "", ""
+
+    def unwrap() -> Iterator[str]:
+        nonlocal stamp, node
+        for line in lines:
+            stamp, text = split_stamp(line) if OF_CONTAINER.match(line) else ("", line)
+            match = OF_NODE.match(text)
+            node = match[1] if match else ""
+            yield text[match.end() :] if match else text
+
+    for record in _records(unwrap()):
+        parsed = (
+            _parse(record, about, zone)
+            if isinstance(record, str)
+            else _messages(record, about, zone)
+        )
+        for line in parsed:
+            if stamp and line.at is None and line.since_s is None:
+                line = replace(line, at=time_of(stamp, about, zone))
+            yield replace(line, host=node) if node and not line.host else line
 
 
 def _parse(line: str, about: float, zone: tzinfo) -> Iterator[KernelLine]:
@@ -301,10 +329,10 @@ def parse_kernel(
 ) -> tuple[LogEvent, ...]:
     """Return the first and the last events of each kind and device. `written`: when the file
     was."""
-    kept, clock = _Kept(), StartClock(written)
+    kept, clocks = _Kept(), defaultdict[str, StartClock](lambda: StartClock(written))
     gpu = ""
     for line in lines:
-        start = clock.observe(line)
+        start = clocks[line.host].observe(line)
         if match := NAMED_GPU.search(line.message):
             gpu = match[1].lower()
         recognised, device = recognise(line.message, classes)
@@ -313,7 +341,7 @@ def parse_kernel(
         if not device and recognised.kind.code == "gpu-fallen-off":
             device = gpu
         kept.add(_Seen(line=line, start=start, recognised=recognised, device=device))
-    return tuple(_event(seen, clock) for seen in kept.events)
+    return tuple(_event(seen, clocks[seen.line.host]) for seen in kept.events)
 
 
 @dataclass(frozen=True, kw_only=True)

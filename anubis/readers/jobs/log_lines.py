@@ -147,20 +147,33 @@ CONTAINER = re.compile(
 HOROVOD = re.compile(r"^(\w{3} \w{3} [ \d]\d [\d:]{8} \d{4})(\[\d+\]<std.*)$")
 DOCKER = '{"log":'
 ISO = re.compile(
-    r"(?P<day>\d{4}[-/]\d\d[-/]\d\d)[T _](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
-    r"(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)(?![\d:]))?"
+    r"(?P<day>\d{4}[-/]\d\d[-/]\d\d|(?<!\d)20\d{6})[Tt _]"
+    r"(?P<time>\d\d:\d\d:\d\d|\d{6}(?=[Z.,+]))(?:[.,](?P<part>\d{1,9}))?"
+    r"(?P<zone>(?: ?(?:[Zz]|UTC|[+-]\d\d:?\d\d)|[+-]\d\d)(?![\d:.\w-]))?"
 )
 GLOG = re.compile(
-    r"\b[IWEF](?P<month>\d{1,2})(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)(?P<part>\.\d+)?"
+    r"\b[IWEF](?P<year>20\d\d(?=\d{4} ))?(?P<month>\d{1,2})(?P<day>\d\d)"
+    r" (?P<time>\d\d:\d\d:\d\d)(?P<part>\.\d+)?"
 )
-CTIME = re.compile(r"\w{3} (?P<month>\w{3}) +(?P<day>\d+) (?P<time>\d\d:\d\d:\d\d) (?P<year>\d{4})")
-AMERICAN = re.compile(
-    r"(?<!\d)(?P<first>\d\d)/(?P<second>\d\d)/(?P<year>\d{4}|\d\d) (?P<time>[\d:]{8})"
+VLLM = re.compile(
+    r"\b[A-Z]{4,8} (?P<month>\d\d)-(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)(?P<part>\.\d+)?"
 )
+CTIME = re.compile(
+    r"\w{3} (?P<month>\w{3}) +(?P<day>\d+) (?P<time>\d\d:\d\d:\d\d)(?P<zone> [A-Z]{3,4})?"
+    r" (?P<year>\d{4})"
+)
+NUMERIC = re.compile(
+    r"(?<!\d)(?P<first>\d\d)(?P<mark>[/.])(?P<second>\d\d)(?P=mark)(?P<year>\d{4}|\d\d)"
+    r" (?P<time>\d\d:\d\d:\d\d)"
+)
+# in JSON, and as UCX and `ts=` of Go's loggers write it
 SINCE_1970 = re.compile(
-    r'[{,] ?"(?:ts|time|timestamp|created)" ?: ?"?(\d{10})(?:(\d{3})|(\.\d{1,9}))?\b'
+    r'(?:[{,] ?"(?:ts|time|timestamp|created)" ?: ?"?|^\[?(?=\d{10}\.\d{3,9}\b)|\bts=)'
+    r"(\d{10})(\d{9}|\d{6}|\d{3}|\.\d{1,9})?\b"
 )
-SYSLOG = re.compile(r"^(?P<month>\w{3}) +(?P<day>\d{1,2}) (?P<time>\d\d:\d\d:\d\d)\b")
+SYSLOG = re.compile(
+    r"^(?P<month>\w{3}) +(?P<day>\d{1,2}) (?P<time>\d\d:\d\d:\d\d)(?P<part>\.\d{1,9})?\b"
+)
 MONTHS = {name: number for number, name in enumerate(calendar.month_abbr) if name}
 HEAD = 100  # letters in which a line says when it was written
 
@@ -173,15 +186,21 @@ def time_of(line: str, about: float, zone: tzinfo = UTC) -> float | None:
         if match := ISO.search(head):
             return _iso(match, zone)
         if match := CTIME.search(head):
-            return _moment(int(match["year"]), MONTHS[match["month"]], match, zone)
+            own_zone = UTC if match["zone"] in (" UTC", " GMT") else zone
+            return _moment(int(match["year"]), MONTHS[match["month"]], match, own_zone)
         if match := GLOG.search(head):
-            return _recent(int(match["month"]), match, about, zone) + float(match["part"] or 0)
+            month = int(match["month"])
+            if match["year"]:
+                return _moment(int(match["year"]), month, match, zone)
+            return _recent(month, match, about, zone)
+        if match := VLLM.search(head):
+            return _recent(int(match["month"]), match, about, zone)
         if match := SYSLOG.search(head):
             return _recent(MONTHS[match["month"]], match, about, zone)
-        if match := AMERICAN.search(head):
-            return _american(match, about, zone)
+        if match := NUMERIC.search(head):
+            return _numeric(match, about, zone)
         if match := SINCE_1970.search(line):
-            return int(match[1]) + int(match[2] or 0) / 1e3 + float(match[3] or 0)
+            return int(match[1]) + float(f".{(match[2] or '0').removeprefix('.')}")
     except (ValueError, KeyError, OverflowError):
         return None
     return None
@@ -189,7 +208,7 @@ def time_of(line: str, about: float, zone: tzinfo = UTC) -> float | None:
 
 def _iso(match: re.Match[str], zone: tzinfo) -> float:
     day, clock, part, named = match.group("day", "time", "part", "zone")
-    seconds = _seconds(day, clock, named or "", zone)
+    seconds = _seconds(day, clock, (named or "").strip().upper(), zone)
     return seconds + float(f"0.{part}") if part else seconds
 
 
@@ -200,14 +219,19 @@ def _seconds(day: str, clock: str, named: str, zone: tzinfo) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
 
 
-def _american(match: re.Match[str], about: float, zone: tzinfo) -> float | None:
-    """Return the last moment before a day after `about` that it may be: some write
-    the day first."""
-    year = int(match["year"]) % 100 + 2000
-    moments = []
-    for month, day in (("first", "second"), ("second", "first")):
-        if int(match[month]) <= 12:
-            moments.append(_moment(year, int(match[month]), match, zone, day=int(match[day])))
+def _numeric(match: re.Match[str], about: float, zone: tzinfo) -> float | None:
+    """Return the last moment before a day after `about` that it may be: between slashes some write
+    the month first, some the day, and Spark a year of two digits. Before a dot it is the day."""
+    first, second, third = (int(match[name]) for name in ("first", "second", "year"))
+    orders = [(third % 100, second, first)]
+    if match["mark"] == "/":
+        orders.append((third % 100, first, second))
+        orders += [(first, second, third)] if third < 100 else []
+    moments = [
+        _moment(2000 + year, month, match, zone, day=day)
+        for year, month, day in orders
+        if 1 <= month <= 12 and 1 <= day <= calendar.monthrange(2000 + year, month)[1]
+    ]
     past = [moment for moment in moments if moment <= about + DAY_S]
     return max(past, default=moments[0] if moments else None)
 
@@ -224,7 +248,8 @@ def _moment(
 ) -> float:
     hours, minutes, seconds = map(int, match["time"].split(":"))
     day = int(match["day"]) if day is None else day
-    return datetime(year, month, day, hours, minutes, seconds, tzinfo=zone).timestamp()
+    moment = datetime(year, month, day, hours, minutes, seconds, tzinfo=zone).timestamp()
+    return moment + float(match.groupdict().get("part") or 0)
 
 
 def split_stamp(line: str) -> tuple[str, str]:
