@@ -339,3 +339,69 @@ def test_half_of_the_ranks_are_not_slow(tmp_path: Path):
     for rank in range(4):
         (tmp_path / f"rank{rank}.json").write_text(trace(rank, 9e5 if rank > 1 else 5e5, 1e6))
     assert named(read_traces(tmp_path)) == []
+
+
+DENSE = ("gemm_qkv", "gemm_out", "gemm_dgrad", "gemm_wgrad", "flash_fwd", "flash_bwd", "norm")
+EXPERTS = ("grouped_gemm", "permute")
+PERSISTENT = [132, 1, 1]  # the same grid, whatever the data
+STEP_US = 7e4
+
+
+def on_gpu(rank: int, changes: dict[str, tuple[float, int, float]], seed: int) -> str:
+    """Four steps: kernels, each with its own factor, calls and size, and a reduction."""
+    dice, events = random.Random(f"{seed} {rank}"), list[dict[str, object]]()
+    for step in range(4):
+        start = step * STEP_US
+        whole = {"ph": "X", "name": f"ProfilerStep#{step}", "ts": start, "dur": STEP_US}
+        at = start
+        for name in (*DENSE, *EXPERTS):
+            factor, calls, size = changes.get(name, (1.0, 1, 1.0))
+            grid = PERSISTENT if "gemm" in name else [round(640 * size), 1, 1]
+            for _ in range(calls):
+                took = 5e3 * factor * size * dice.gauss(1, 0.02)
+                kernel = {"ph": "X", "cat": "kernel", "name": name, "ts": at, "dur": took}
+                events.append({**kernel, "args": {"grid": grid}})
+                at += took
+        reduction = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_bf16"}
+        events += [whole, {**reduction, "ts": at, "dur": start + 0.99 * STEP_US - at}]
+    return json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events})
+
+
+EVERY = (*DENSE, *EXPERTS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "slow_ones", "maybe"),
+    [
+        pytest.param({}, [], [], id="all alike"),
+        pytest.param(dict.fromkeys(EVERY, (1.2, 1, 1.0)), [2], [], id="a GPU that is slow"),
+        pytest.param(dict.fromkeys(EVERY, (1.1, 1, 1.0)), [], [], id="a little slower than most"),
+        pytest.param(dict.fromkeys(EVERY[:7], (1.25, 1, 1.0)), [2], [], id="most kernels are slow"),
+        pytest.param(dict.fromkeys(DENSE[:2], (1.0, 3, 1.0)), [], [], id="more calls"),
+        pytest.param(dict.fromkeys(EXPERTS, (2.5, 1, 1.0)), [], [2], id="popular experts"),
+        pytest.param(dict.fromkeys(EVERY, (1.0, 1, 1.4)), [], [2], id="longer sequences"),
+    ],
+)
+def test_kernels_show_whether_a_rank_is_slow_or_has_more_to_do(changes, slow_ones, maybe, tmp_path):
+    for seed in range(3):
+        for rank in range(6):
+            text = on_gpu(rank, changes if rank == 2 else {}, seed)
+            (tmp_path / f"rank{rank}.json").write_text(text)
+        evidence = read_traces(tmp_path)
+        assert named(evidence) == slow_ones, f"seed {seed}"
+        assert named(evidence, FactKind.MAY_BE_SLOW) == maybe, f"seed {seed}"
+
+
+def test_data_of_another_length_in_each_step_make_no_rank_slow(tmp_path):
+    """Without grids, only the change from step to step shows it."""
+    for seed in range(20):
+        dice = random.Random(seed)
+        for rank in range(8):
+            made = json.loads(on_gpu(rank, {}, seed))
+            sizes = [dice.uniform(0.6, 1.4) for _ in range(4)]
+            for event in made["traceEvents"]:
+                event.pop("args", None)
+                if event["name"] in EVERY:
+                    event["dur"] *= sizes[int(event["ts"] // STEP_US)]
+            (tmp_path / f"rank{rank}.json").write_text(json.dumps(made))
+        assert named(read_traces(tmp_path)) == [], f"seed {seed}"

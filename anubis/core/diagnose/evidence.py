@@ -236,6 +236,18 @@ class StepTime:
     group_s: float | None = None  # mean of its group's times in them
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelStep:
+    """Times of one kernel of computation on the GPU of one rank in one step."""
+
+    rank: int
+    step: int
+    name: str
+    grid: str  # with the same one it does the same amount of work, if that is not in its data
+    typical_s: float  # median of its calls
+    total_s: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
     """Data that ranks exchanged, in a collective or in a message."""
@@ -371,6 +383,7 @@ class JobEvidence:
     stacks: tuple[Stack, ...] = ()
     processes: tuple[ProcessState, ...] = ()
     steps: tuple[StepTime, ...] = ()
+    kernels: tuple[KernelStep, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     connections: tuple[Connection, ...] = ()
     adapters: tuple[AdapterRise, ...] = ()

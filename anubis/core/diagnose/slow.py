@@ -7,19 +7,28 @@ the collectives of its group stays below `ALPHA` of the group's mean holds the g
 blames a whole pipeline for one slow stage. So the time that the rank worked must also be
 `OWN_RATIO` times that of ranks that do the same work: at the median, in `MOST` of its steps, and by
 `NOISE` times the chance error of a median of so many steps. Ranks without recorded working times
-are not named.
+are not named. If the kernels of computation are recorded, they decide, as they show whether a rank
+is slow or has more to do: nearly all of them, by their number and by their time, must take
+`KERNEL_RATIO` times as long as the same kernels of its peers.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 
-from anubis.core.diagnose.evidence import Collector, JobEvidence, ProcessState, StepTime
+from anubis.core.diagnose.evidence import (
+    Collector,
+    JobEvidence,
+    KernelStep,
+    ProcessState,
+    StepTime,
+)
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.hang import rank_subject
 from anubis.core.diagnose.live_progress import pace_of_messages
@@ -27,6 +36,11 @@ from anubis.core.diagnose.live_progress import pace_of_messages
 ALPHA = 0.8  # as in Aegis: of the group's mean time in collectives
 OWN_RATIO = 1.2  # less costs the job too little to name a rank
 MOST = 0.8  # of its steps
+KERNEL_RATIO = 1.15  # sound GPUs of one model differ by less
+ALIKE_RATIO = 1.1  # of all kernels together: who works longer with less has more to do
+KERNELS = 0.7  # share of a rank's kernels: those of a mixture's experts depend on its data
+COMPARED = 0.5  # share of a rank's time in kernels that half of its peers have as well
+OTHER_SIZES = 0.3  # share of its kernels with another grid than theirs: it got other data
 NOISE = 4.0  # chance errors: one of 30,000 sound ranks is beyond them
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean
 DEVIATION = 1.4826  # standard over median absolute deviation, for normal values
@@ -140,6 +154,8 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
     stages = evidence.ranks.stages
     excesses = {rank: _excesses(pace, stages.get(rank), peers) for rank, pace in measured.items()}
     noise = _noise(excesses.values())
+    by_kernel = _kernel_paces(evidence)
+    kernel_noise = _noise(kernels.excesses for kernels in by_kernel.values())
     proven: list[JobFact] = []
     likely: list[JobFact] = []
     for rank, pace in measured.items():
@@ -149,22 +165,31 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
         typical = _median_without(times, pace.own_s)
         if typical is None:
             continue
+        kernels = by_kernel.get(rank)
         is_much = pace.own_s - typical > LEAST_EFFECT * pace.duration_s
-        if not is_much or pace.own_s < OWN_RATIO * typical:
+        if kernels:
+            is_slow = _lasts(kernels.excesses, kernel_noise, KERNEL_RATIO)
+            has_more = kernels.typical < ALIKE_RATIO
+        else:
+            left_s = load.own_left_s(pace)
+            is_slow = left_s >= OWN_RATIO * typical or load.takes_processors(rank)
+            is_slow, has_more = is_slow and _lasts(excesses[rank], noise), False
+        is_longer = pace.own_s >= (KERNEL_RATIO if kernels and is_slow else OWN_RATIO) * typical
+        if not is_much or not is_longer or has_more:
             continue
-        is_slow = load.own_left_s(pace) >= OWN_RATIO * typical or load.takes_processors(rank)
+        of_kernels = kernels.words if kernels else ""
         fact = JobFact(
             kind=FactKind.SLOW_COMPUTE,
             whom=rank_subject(evidence, pace.rank),
             evidence=(
                 f"rank {pace.rank} works {pace.own_s:.3g} s of a step, its"
                 f" {len(times) - 1} peers {typical:.3g} s, and waits {pace.share:.2f} times as"
-                f" long as its group (median of {pace.steps} steps)"
+                f" long as its group (median of {pace.steps} steps){of_kernels}"
             ),
             confidence=ALPHA_CONFIDENCE,
             code="alpha",
         )
-        (proven if is_slow and _lasts(excesses[rank], noise) else likely).append(fact)
+        (proven if is_slow else likely).append(fact)
     if 2 * len(proven) >= max(len(measured), 3):  # half of the ranks have more to do
         proven, likely = [], proven + likely
     yield from proven
@@ -196,13 +221,77 @@ def _noise(excesses: Iterable[Sequence[float]]) -> float:
     return DEVIATION * median(changes) / math.sqrt(2) if changes else math.inf
 
 
-def _lasts(excesses: Sequence[float], noise: float) -> bool:
+def _lasts(excesses: Sequence[float], noise: float, ratio: float = OWN_RATIO) -> bool:
     """Return whether the excess exists in most steps and is larger than chance."""
     if len(excesses) < FEWEST_STEPS:
         return False
-    often = sum(excess >= math.log(OWN_RATIO) for excess in excesses) >= MOST * len(excesses)
+    often = sum(excess >= math.log(ratio) for excess in excesses) >= MOST * len(excesses)
     by_chance = MEDIAN_ERROR * noise / math.sqrt(len(excesses))
     return often and median(excesses) >= NOISE * by_chance
+
+
+@dataclass(frozen=True)
+class _KernelPace:
+    """Kernels of a rank beside the same kernels of ranks of its stage."""
+
+    excesses: Sequence[float]  # of each comparable step: logarithm of what most kernels exceed
+    typical: float  # all of them over its peers' together; not a number: none can be compared
+
+    @property
+    def words(self) -> str:
+        if not self.excesses:
+            return "; its kernels have other sizes than theirs"
+        return f"; its kernels take {self.typical:.2f} times as long as theirs"
+
+
+def _kernel_paces(evidence: JobEvidence) -> Mapping[int, _KernelPace]:
+    """Return the paces of the ranks whose kernels were recorded."""
+    stages = evidence.ranks.stages
+    of_step: dict[tuple[int, int], list[KernelStep]] = {}
+    ordered: dict[tuple[int | None, int, str, str], list[float]] = {}
+    having: dict[tuple[int | None, int, str], set[int]] = {}
+    for kernel in evidence.kernels:
+        stage, rank, step = stages.get(kernel.rank), kernel.rank, kernel.step
+        of_step.setdefault((rank, step), []).append(kernel)
+        ordered.setdefault((stage, step, kernel.name, kernel.grid), []).append(kernel.typical_s)
+        having.setdefault((stage, step, kernel.name), set()).add(rank)
+    for times in ordered.values():
+        times.sort()
+    peers = Counter((stages.get(rank), step) for rank, step in of_step)
+    excesses: dict[int, list[float]] = {rank: [] for rank, _ in of_step}
+    sums: dict[int, list[tuple[float, float]]] = {rank: [] for rank, _ in of_step}
+    for (rank, step), kernels in sorted(of_step.items()):
+        stage, fewest = stages.get(rank), (peers[stages.get(rank), step] - 1) / 2
+        ratios, weights, resized = [], [], 0
+        for kernel in kernels:
+            times = ordered[stage, step, kernel.name, kernel.grid]
+            typical = _median_without(times, kernel.typical_s)
+            if typical and kernel.typical_s and len(times) - 1 >= fewest:
+                ratios.append(kernel.typical_s / typical)
+                weights.append(kernel.total_s / ratios[-1])
+            else:
+                resized += len(having[stage, step, kernel.name]) - 1 >= fewest
+        compared_s = sum(ratio * weight for ratio, weight in zip(ratios, weights, strict=True))
+        is_alike = resized <= OTHER_SIZES * len(kernels)
+        if ratios and is_alike and compared_s >= COMPARED * sum(k.total_s for k in kernels):
+            excesses[rank].append(math.log(_exceeded(ratios, weights)))
+            sums[rank].append((compared_s, sum(weights)))
+    return {rank: _KernelPace(own, _ratio_of_sums(sums[rank])) for rank, own in excesses.items()}
+
+
+def _ratio_of_sums(sums: Sequence[tuple[float, float]]) -> float:
+    own_s, peers_s = (sum(column) for column in zip(*sums, strict=True)) if sums else (1.0, 0.0)
+    return own_s / peers_s if peers_s else math.nan
+
+
+def _exceeded(ratios: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the ratio that `KERNELS` of the kernels have at least, by number and by time."""
+    total_s, count, time_s = sum(weights), 0, 0.0
+    for ratio, weight in sorted(zip(ratios, weights, strict=True), reverse=True):
+        count, time_s = count + 1, time_s + weight
+        if count >= KERNELS * len(ratios) and time_s >= KERNELS * total_s:
+            return ratio
+    return min(ratios)
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,21 @@ together, so the time in them shows which worker came last; sends and receives a
 pipeline.
 
 In a trace on GPUs kernels count, those of NCCL as communication; without them PyTorch's operations,
-waiting for data, and the calls of collectives.
+waiting for data, and the calls of collectives. Kernels of computation are also kept one by one.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
-from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap, StepTime
+from anubis.core.diagnose.evidence import Collector, JobEvidence, KernelStep, RankMap, StepTime
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.ranks import NamedGroup, pipeline_stages
@@ -164,6 +165,8 @@ def covered_s(spans: Iterable[TraceSpan]) -> float:
 
 
 MOST_RANKS = 4096  # traces are large
+LEAST_SHARE = 0.01  # of a step's time in kernels: shorter ones say little
+MOST_GRIDS = 64  # of one kernel in a step
 WORK = "work"
 NO_RANKS = RankMap()
 RANK = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
@@ -177,6 +180,7 @@ OPERATION = re.compile(r"aten::|enumerate\(DataLoader\)")
 class RankTrace:
     spans: Mapping[tuple[int, int], list[TraceSpan]]  # by rank and step
     groups: tuple[NamedGroup, ...]
+    kernels: tuple[KernelStep, ...] = ()
 
 
 def read_traces(folder: Path, ranks: RankMap = NO_RANKS) -> JobEvidence:
@@ -189,8 +193,10 @@ def read_traces(folder: Path, ranks: RankMap = NO_RANKS) -> JobEvidence:
     spans: dict[tuple[int, int], list[TraceSpan]] = {}
     broken = Broken()
     groups: list[NamedGroup] = []
+    kernels: list[KernelStep] = []
     for of_file in broken.read(paths[:MOST_RANKS], _read):
         spans.update(of_file.spans)
+        kernels.extend(of_file.kernels)
         groups.extend(of_file.groups)
     if not spans:
         raise broken.error(f'"{folder}" has no traces with steps, expected *.json of a profiler')
@@ -199,6 +205,7 @@ def read_traces(folder: Path, ranks: RankMap = NO_RANKS) -> JobEvidence:
         collectors=frozenset({Collector.STEPS}),
         ranks=RankMap(stages=stages),
         steps=tuple(step_times(spans, stages)),
+        kernels=tuple(kernels),
         gaps={**gaps_of(spans, stages), **broken.gaps(Collector.STEPS)},
     )
 
@@ -223,13 +230,17 @@ def parse_trace(text: str, where: str, rank_of_file: int | None = None) -> RankT
     if type(rank) is not int or not 0 <= rank < 1_000_000:
         raise EvidenceError(f"{where}: neither its distributedInfo nor its name states a rank")
     named = list(_spans(events))
-    on_device = list(_spans(event for event in events if _is_kernel(event)))
+    on_device = list(_spans(event for event in events if _is_on_device(event)))
     kernels = [span for span in named if KERNEL.search(span.operation)]
     calls = kernels or [span for span in named if CALL.match(span.operation)]
     work = [span for span in on_device if not KERNEL.search(span.operation)]
     work = work or [span for span in named if OPERATION.match(span.operation)]
     groups = tuple(_groups(rank, information))
-    return RankTrace(spans=dict(_steps(rank, named, calls, work)), groups=groups)
+    return RankTrace(
+        spans=dict(_steps(rank, named, calls, work)),
+        groups=groups,
+        kernels=tuple(_kernel_steps(rank, named, events)),
+    )
 
 
 def _groups(rank: int, information: object) -> Iterator[NamedGroup]:
@@ -243,8 +254,44 @@ def _groups(rank: int, information: object) -> Iterator[NamedGroup]:
             yield NamedGroup(rank=rank, name=name, members=members[:MOST_RANKS])
 
 
-def _is_kernel(event: object) -> bool:
+def _is_on_device(event: object) -> bool:
     return isinstance(event, dict) and event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def _kernel_steps(
+    rank: int, named: Iterable[TraceSpan], events: Iterable[object]
+) -> Iterator[KernelStep]:
+    """Yield times of the kernels that take most of the time."""
+    steps = sorted(
+        (span.start_s, span.end_s, int(match[1]))
+        for span in named
+        if (match := STEP.fullmatch(span.operation))
+    )
+    times: dict[tuple[int, str], dict[str, list[float]]] = {}
+    for event in events:
+        if not isinstance(event, dict) or event.get("cat") != "kernel":
+            continue
+        arguments = event.get("args")
+        grid = arguments.get("grid") if isinstance(arguments, dict) else ""
+        for span in _spans([event]):
+            place = bisect_right(steps, (span.start_s, math.inf, 0)) - 1
+            if place >= 0 and span.start_s < steps[place][1] and not KERNEL.search(span.operation):
+                of_name = times.setdefault((steps[place][2], span.operation), {})
+                of_name.setdefault(str(grid)[:80], []).append(span.duration_s)
+    whole_s = {step: 0.0 for _, _, step in steps}
+    for (step, _), of_name in times.items():
+        whole_s[step] += sum(map(sum, of_name.values()))
+    for (step, name), of_name in times.items():
+        if sum(map(sum, of_name.values())) >= LEAST_SHARE * whole_s[step]:
+            for grid, took in islice(of_name.items(), MOST_GRIDS):
+                yield KernelStep(
+                    rank=rank,
+                    step=step,
+                    name=name,
+                    grid=grid,
+                    typical_s=median(took),
+                    total_s=sum(took),
+                )
 
 
 def _spans(events: Iterable[object]) -> Iterator[TraceSpan]:
