@@ -188,3 +188,28 @@ def test_a_published_line_gets_its_class(log, entry, tmp_path):
     assert [event.gravity for event in events] == (
         [] if entry["is"] == "nothing" else [entry["is"]]
     )
+
+
+REFUSED = "socket.cpp:759] [c10d] The client socket has failed to connect to"
+RESET = "ConnectionResetError(104, 'Connection reset by peer')"
+
+
+@pytest.mark.parametrize(
+    ("line", "gravity"),
+    [
+        (f"[W1130 11:05:54.12 {REFUSED} [n1]:29500 (errno: 111 - refused).", Gravity.NOTE),
+        (f"[E1130 11:05:54.12 {REFUSED} any network address of (n1, 29500).", Gravity.DISTRIBUTED),
+        (f"Retrying (Retry(total=4)) after connection broken by '{RESET}': /api", Gravity.NOTE),
+        (f"ConnectionError: ('Connection aborted.', {RESET})", Gravity.APPLICATION),
+        ("global_step: 50 | reduced_train_loss: nan | lr: 1e-05", Gravity.LOSS),
+        ("Train loss/train/total: nan", Gravity.LOSS),
+        ("Schritt 5 Verlust nan", Gravity.LOSS),
+        ("第 5 步 损失 nan", Gravity.LOSS),
+        ("best_val_loss: inf", None),
+        ("best loss = inf, patience 3", None),
+        ("loss_scale: inf", None),
+    ],
+)
+def test_attempts_that_are_repeated_and_best_losses_are_no_trouble_and_lost_losses_are(line, gravity):
+    recognised = configs.error_classes().match_training(line)
+    assert (recognised and recognised.gravity) == gravity

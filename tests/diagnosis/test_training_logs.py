@@ -425,6 +425,31 @@ def test_steps_in_a_log_are_progress_with_the_times_of_their_lines(tmp_path, lin
         assert (told[0].until - told[0].since, told[0].vouches_s) == (10.0, 15.0)
 
 
+@pytest.mark.parametrize(
+    "say",
+    [
+        "Schritt {} von 99: Verlust 2,1",
+        "étape {}/99 perte 2.1",
+        "paso {} pérdida 2.1",
+        "passo {}: perda 2.1",
+        "Шаг {} потери 2.1",
+        "ステップ {} 損失 2.1",
+        "第 {} 步 损失 2.1",
+        "第{}步",
+        "步数:{}",
+        "| num_updates={}, lr=0.1",
+    ],
+)
+def test_steps_are_counted_in_the_words_of_the_site(say, tmp_path):
+    (progress,) = of_text(tmp_path, dated_steps(range(5), say)).progress
+    assert (progress.before, progress.after) == (0, 4)
+
+
+@pytest.mark.parametrize("say", ["第 {} 轮", "Fußstapfen {}", "footsteps_{}x", "compass {}"])
+def test_other_words_with_numbers_are_no_steps(say, tmp_path):
+    assert of_text(tmp_path, dated_steps(range(5), say)).progress == ()
+
+
 def test_the_rank_that_stopped_counting_gives_the_progress_of_the_job(tmp_path):
     for rank, seconds in ((0, (1, 2, 3)), (1, (1, 2, 40))):
         lines = [f"2026-11-23 21:00:{at:02} step {at}\n" for at in seconds]
@@ -543,6 +568,30 @@ def test_an_error_in_a_file_that_was_written_long_before_the_last_steps_ended_no
         os.utime(folder / "stderr.log", times=(written_at, written_at))
         (event,) = read(tmp_path).log
         assert event.gravity is gravity
+
+
+@pytest.mark.parametrize("level", ["INFO", "WARNING", "ERROR"])
+@pytest.mark.parametrize("ago_s", [600, 14_400])
+@pytest.mark.parametrize("rest", ["", "{at} process group has not been destroyed\n"])
+def test_an_error_is_not_of_the_time_of_its_ranks_last_line_hours_before(
+    level, ago_s, rest, tmp_path
+):
+    """As of ranks that write nothing from their start to their end: only rank 0 counts steps."""
+    at = datetime.fromtimestamp(END, UTC)
+    start = datetime.fromtimestamp(END - ago_s, UTC)
+    steps = "".join(f"{datetime.fromtimestamp(END - n, UTC)} step {999 - n}\n" for n in range(400))
+    (tmp_path / "rank_0.log").write_text("".join(reversed(steps.splitlines(keepends=True))))
+    text = f"{start} {level} no tensorboard\n" + raised("KeyError: 1") + rest.format(at=at)
+    (tmp_path / "rank_3.log").write_text(text)
+    (tmp_path / "rank_1.log").write_text(
+        f"{at} a:1:2 [3] NCCL WARN socketProgress: Connection closed by remote peer n2<0>\n"
+    )
+    for file in tmp_path.iterdir():
+        os.utime(file, times=(END, END))
+    evidence = read(tmp_path)
+    (event,) = (event for event in evidence.log if event.rank == 3)
+    assert (event.gravity, event.at, event.by) == (Gravity.APPLICATION, None, END)
+    assert blamed(evidence) == {3}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,17 @@ from anubis.core.diagnose.error_classes import ZEROS, ErrorClass, ErrorClasses
 from anubis.readers.jobs.launcher_words import MARKS, REPEATED, SLURMS
 
 PREFIX = re.compile(r"^(?:\[\d+\] ?|\d+: ?)?\[(?:(rank)|[a-z_]{2,20}?)(\d{1,6})\]:? ?")
-STEP = re.compile(r"(?<![a-z])(?:step|iter|iteration)s?\b[\"']?[ \t=:#\[]{0,10}(\d{1,12})\b", re.I)
-STEP_WORDS = ("step", "iter", "Step", "Iter")
+# also as scripts of sites write it in German, French, Spanish, Italian or Portuguese, Russian,
+# Japanese and Chinese
+STEP = re.compile(
+    r"(?:(?<![a-z])(?:(?:step|iter|iteration)s?|num_updates|schritt|étape|pass?o|шаг)\b"
+    r"|ステップ|步数?|第(?= ?\d+ ?步))[\"']?[ \t=:#\[]{0,10}(\d{1,12})(?![\d_a-z])",
+    re.I,
+)
+STEP_WORDS = (
+    *("step", "iter", "Step", "Iter", "num_updates", "chritt", "tape", "aso", "asso"),
+    *("аг", "ステップ", "步"),  # noqa: RUF001
+)
 # what counts while nothing moves
 WAITING = re.compile(
     r"\b(?:waiting|retry(?:ing)?|attempt|heartbeat|watchdog|monitor(?:ing)?|poll(?:ing)?|health"

@@ -272,6 +272,7 @@ class _Trace:
     frame: str = ""
     lines: int = 0
     chained: int | None = None  # the event that it follows from
+    is_announced: bool = False  # `by` is of the line before it, which may be much older
 
 
 @dataclass(kw_only=True)
@@ -352,6 +353,7 @@ class Reading:
     _announced: dict[Speaker, float] = field(default_factory=dict)  # errors by their last lines
     _traces: dict[Speaker, _Trace] = field(default_factory=dict)
     _ended: dict[Speaker, int | None] = field(default_factory=dict)  # its last traceback's event
+    _last_words: dict[Speaker, int] = field(default_factory=dict)  # events that an old line dates
     _linked: set[Speaker] = field(default_factory=set)  # their next traceback follows from the last
     _counts: dict[tuple[Speaker, str], int] = field(default_factory=dict)
     _sequels: dict[Speaker, _Sequel] = field(default_factory=dict)
@@ -386,6 +388,9 @@ class Reading:
             self._stamp = self._stamp or self._label.stamp
             if text:
                 self._hear(text)
+        if self._unnamed != Speaker():  # the file is of one writer, and was changed last by it
+            for place in self._last_words.values():
+                self._redate(place, self.about)
 
     def _hear(self, line: str) -> None:
         shape = self.shapes.shape_of(line)
@@ -397,6 +402,11 @@ class Reading:
         speaker, text = self._speaker(line, shape)
         if self._block and speaker == self._unnamed and self._is_open(self._block):
             speaker = self._block
+        if self._last_words and speaker not in self._traces and text.strip():
+            place = self._last_words.pop(speaker, None)
+            at = None if place is None else time_of(self._line, self.about, self.zone)
+            if place is not None and at is not None:
+                self._redate(place, at)
         if not shape.is_usual and REPEATED in text:
             self._unname(text.partition(" [repeated")[0])
         if self._failed_at is not None and text.strip():
@@ -435,8 +445,15 @@ class Reading:
             self._linked.discard(speaker)
             if self._label.is_of_block:
                 self._begin_block(speaker)
-            by = self._announced.pop(speaker, None) or self._own_date(speaker)
-            self._traces[speaker] = _Trace(at=self._now(), by=by, chained=chained)
+            announced = self._announced.pop(speaker, None)
+            own = time_of(self._stamp, self.about, self.zone) if self._stamp else None
+            by = own or announced or self._own_date(speaker)
+            self._traces[speaker] = _Trace(
+                at=self._now(),
+                by=by,
+                chained=chained,
+                is_announced=announced is not None and by == announced,
+            )
             return None
         self._announced.pop(speaker, None)
         if any(level in text for level in LEVELS) and (at := self._own_date(speaker)):
@@ -591,7 +608,7 @@ class Reading:
         for lines in (self.events, self.exits, self.words):
             lines.clear()
         tables = (self.progress, self.steps, self._counts, self._ended, self._operations)
-        for table in (*tables, self._sequels):
+        for table in (*tables, self._sequels, self._last_words):
             table.clear()
         self._lived_on = 0
 
@@ -703,6 +720,14 @@ class Reading:
             self.events[trace.chained] = self.events.pop()
             place = trace.chained
         self._ended[speaker] = place
+        if trace.is_announced:
+            self._last_words[speaker] = place
+
+    def _redate(self, place: int, at: float) -> None:
+        """Let an event be no older than `at` for certain."""
+        speaker, host, event = self.events[place]
+        written_by = max(event.written_by or at, at)
+        self.events[place] = speaker, host, replace(event, written_by=written_by)
 
     # --- how far, how ended, who is where ---
 
@@ -796,8 +821,8 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         for speaker, host, event in reading.events:
             if event.at is not None and event.at < restarted_at:
                 continue  # in an earlier attempt
-            if event.gravity in OUTLIVED and (event.written_by or lived_until) < lived_until:
-                event = replace(event, gravity=Gravity.NOTE)
+            if event.gravity in OUTLIVED:
+                event = _date_by_life(event, lived_until)
             spoke, node = places.locate(speaker, host, reading.source)
             is_followed = reading.is_followed(speaker, event)
             log.append(replace(event, rank=spoke, node=event.node or node, is_followed=is_followed))
@@ -842,6 +867,16 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         progress=_steps_of(readings),
         unread=frozenset(placed.nodes.values()) - read,
     )
+
+
+def _date_by_life(event: LogEvent, lived_until: float) -> LogEvent:
+    """Make a note of an error that the job outlived. If only the line that gives the error its time
+    is older than that, the error is not of that time."""
+    if (event.written_by or lived_until) < lived_until:
+        return replace(event, gravity=Gravity.NOTE)
+    if event.at is not None and event.at < lived_until:
+        return replace(event, at=None, by=event.written_by)
+    return event
 
 
 def _drop_earlier_runs(readings: Iterable[Reading]) -> None:
