@@ -210,6 +210,6 @@ RESET = "ConnectionResetError(104, 'Connection reset by peer')"
         ("loss_scale: inf", None),
     ],
 )
-def test_attempts_that_are_repeated_and_best_losses_are_no_trouble_and_lost_losses_are(line, gravity):
+def test_repeated_attempts_and_best_losses_are_no_trouble_and_lost_losses_are(line, gravity):
     recognised = configs.error_classes().match_training(line)
     assert (recognised and recognised.gravity) == gravity
