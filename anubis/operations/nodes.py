@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from anubis.config import configs
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.history.maintenance import open_windows
+from anubis.core.history.maintenance import Windows, open_windows
 from anubis.core.history.status import jobs_on_nodes
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.records import Judgement
@@ -14,7 +14,7 @@ from anubis.operations.caller import NO_CALLER, Caller
 from anubis.operations.clusters import THIS_MACHINE, name_in_history, refusal_of, time_in
 from anubis.operations.keeper_news import objections_in
 from anubis.operations.owners import orchestrator_of, windows_seen
-from anubis.operations.selector import Past, read_past
+from anubis.operations.selector import read_past
 from anubis.reach.orchestrators.orchestrator import orchestrator_kinds
 from anubis.report.maintenance import sentence
 from anubis.report.nodes import NodeView
@@ -54,7 +54,7 @@ def nodes(
             f'cluster "{part.cluster}" has no node "{shorten(strangers)}", and its history knows'
             " none of that name"
         )
-    maintained = {name: _maintenance(name, time.now, past, seen) for name in shown}
+    maintained = _maintained(past.windows, seen, time.now)
     return [
         NodeView(
             node=name,
@@ -64,9 +64,9 @@ def nodes(
             reported_jobs=() if seen and name in seen.nodes else jobs.get(name, ()),
             hold=holds.get(name),
             last=last.get(name),
-            judgement=Judgement.UNKNOWN if maintained[name] else past.standing.judgement(name),
+            judgement=(Judgement.UNKNOWN if name in maintained else past.standing.judgement(name)),
             unfit=past.standing.unfit.get(name, ""),
-            maintenance=maintained[name],
+            maintenance=maintained.get(name, ""),
             owes=past.standing.owing_reason(name),
             unproven=past.standing.unproven_reason(name),
             doubt=past.standing.doubt_reason(name),
@@ -88,12 +88,15 @@ def _part(history: History, name: str | None) -> tuple[ClusterHistory, configs.C
     return history.cluster(name_in_history(name, described)), described
 
 
-def _maintenance(node: str, at: float, past: Past, seen: FleetSeen | None) -> str:
-    """Sentence on the node's open maintenance, as reported or as the orchestrator shows it."""
+def _maintained(reported: Windows, seen: FleetSeen | None, at: float) -> dict[str, str]:
+    """Nodes with an open maintenance, as reported or as the orchestrator shows it, and the sentence
+    on it."""
     shown = windows_seen(seen) if seen else {}
-    windows = {node: (*past.windows.get(node, ()), *shown.get(node, ()))}
-    window = open_windows(windows, at).get(node)
-    return sentence(window, at) if window else ""
+    windows = {
+        node: (*reported.get(node, ()), *shown.get(node, ()))
+        for node in reported.keys() | shown.keys()
+    }
+    return {node: sentence(window, at) for node, window in open_windows(windows, at).items()}
 
 
 def _jobs_on(node: str, seen: FleetSeen | None) -> dict[str, SeenJob]:

@@ -8,7 +8,7 @@ unnamed one, until a cluster is named that it plainly belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -268,8 +268,10 @@ class NodeNames:
     def all(self) -> list[str]:
         with self._database.reading() as connection:
             queries = [query for query, _ in self._queries()]
-            names: Iterable[str] = connection.execute(sa.union(*queries)).scalars()
-            return sorted({*names} | self._reported_names(connection))
+            names = {*connection.execute(sa.union(*queries)).scalars()}
+            if not all(isinstance(name, str) for name in names):
+                raise Damage("the name of a node is damaged")
+            return sorted(names | self._reported_names(connection))
 
     def _queries(self) -> Iterator[tuple[sa.Select[Any], sa.Column[Any]]]:
         for kind in NAMING:

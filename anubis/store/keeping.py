@@ -752,6 +752,8 @@ def _read_lives(
         try:
             lives[row.node] = read(row)
         except Damage:
+            if not isinstance(row.node, str):
+                raise  # of which node it was cannot be said
             lives[row.node] = Life(node=row.node).add_debt(Debt.DOUBT, float("-inf"), "damaged")
             damaged.append(row.node)
     return lives, damaged

@@ -436,6 +436,18 @@ def test_a_node_with_a_damaged_life_has_to_prove_itself_and_a_person_is_notified
         assert history.examine().damages == ()
 
 
+@pytest.mark.parametrize("table", ["lives", "watches", "attributes"])
+def test_a_name_that_is_no_text_ends_each_verb_in_one_sentence(near, kept, table):
+    change(kept, f"UPDATE {table} SET node = X'ff00' WHERE node = 'n1'")
+    near.home.mkdir(exist_ok=True)
+    near.history.write_bytes(kept.read_bytes())
+    verbs = [["nodes"], ["history", "standing"], *([["keep"]] if table == "lives" else [])]
+    for words in verbs:
+        done = near.run(*words, "--cluster", "c")
+        assert (done.code, done.out) == (2, "")
+        assert "is damaged; nothing is judged by that: restore a backup" in done.err, words
+
+
 def test_an_action_that_is_damaged_is_not_carried_out_and_asked_for_again(kept):
     (test,) = [action for action in take_turn(kept) if action.command.kind == "prove"]
     change(kept, "UPDATE actions SET document = replace(document, 'n2', 'n1')")

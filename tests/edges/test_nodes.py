@@ -1,4 +1,4 @@
-"""Attributes of nodes: from tables into the history, to models and to decisions."""
+"""Nodes in lists, and their attributes: from tables to the history, to models and to decisions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ from rich.console import Console
 
 from anubis.core.errors import UsageError
 from anubis.core.history.attributes import NodeAttributes
+from anubis.core.history.events import EventRecord, MaintenancePlanned, NodeAdded
+from anubis.core.history.maintenance import open_windows
 from anubis.core.history.status import Incident, Instants, Watch
+from anubis.core.records import ClusterIdentity
 from anubis.models.risk import risk_files
+from anubis.operations import nodes as list_of_nodes
+from anubis.operations.caller import Caller
 from anubis.operations.selector import bad_groups
 from anubis.readers.incidents import named_cells
 from anubis.readers.incidents.node_attributes import NodeIntake, NodeMapping, take_in_nodes
@@ -180,3 +185,29 @@ def test_a_narrow_terminal_folds_no_short_name_of_a_node():
     console = Console(width=30, file=io.StringIO())
     console.print(rows)
     assert "node0001" in console.file.getvalue()
+
+
+def test_a_list_of_nodes_reads_the_windows_of_all_once(tmp_path, monkeypatch):
+    read = []
+
+    def counted(windows, at):
+        read.append(at)
+        return open_windows(windows, at)
+
+    url = f"sqlite:///{tmp_path / 'history.sqlite'}"
+    nodes = tuple(f"n{number}" for number in range(20))
+    planned = MaintenancePlanned(nodes=("n7",), begin=NOW - 60, end=NOW + DAY_S, reason="firmware")
+    with History.open(url) as history:
+        history.clusters.enter(ClusterIdentity(name="c", is_chosen=True), NOW - 100)
+        history.cluster("c").event_records.add_all(
+            [
+                EventRecord(id="added", at=NOW - 90, event=NodeAdded(nodes=nodes)),
+                EventRecord(id="planned", at=NOW - 80, event=planned),
+            ]
+        )
+    monkeypatch.setattr(list_of_nodes, "open_windows", counted)
+    views = list_of_nodes.nodes(cluster="c", caller=Caller(history_url=url, clock=lambda: NOW))
+    maintained = {view.node: view.maintenance for view in views if view.maintenance}
+    assert maintained == {"n7": "under maintenance until 2026-11-02 00:00 UTC: firmware"}
+    assert len(views) == 20
+    assert len(read) == 1
