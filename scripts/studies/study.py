@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ParamSpec
+from typing import NoReturn, ParamSpec
 
 P = ParamSpec("P")
 
@@ -42,12 +43,18 @@ if str(ROOT) not in sys.path:
 
 
 def new_parser(text: str | None) -> argparse.ArgumentParser:
-    """A parser of the options of a study, whose docstring is given."""
+    """Return a parser of the options of a study, whose docstring is given. From then on SIGTERM
+    ends the study as an error does: it ends its processes and removes its temporary folders."""
+    signal.signal(signal.SIGTERM, _end)
     made = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--smoke", action="store_true", help="a tiny input: does all of it run?")
     return made
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def require(*things: str) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,3 +53,28 @@ def test_a_study_runs_in_its_small_form(study: Path, studies: ForkServer, tmp_pa
         pytest.skip(stderr.strip())
     assert code == 0, stdout + stderr
     assert stdout.strip()
+
+
+STUDY = """\
+import sys, time
+sys.path.insert(0, {studies!r})
+import study
+from tempfile import TemporaryDirectory
+study.new_parser(None).parse_args()
+with TemporaryDirectory(dir=".") as folder:
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_study_that_sigterm_ends_leaves_no_folder(tmp_path: Path) -> None:
+    code = STUDY.format(studies=str(ROOT / "scripts/studies"))
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        folder = tmp_path / process.stdout.readline().strip()
+        assert folder.is_dir()
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGTERM
+    assert not folder.exists()
