@@ -167,6 +167,25 @@ def test_a_defect_between_the_nodes_of_a_job_is_open_until_a_campaign_crosses_it
     assert found == [(part, -place - 1) for place, part in expected]
 
 
+def test_slow_nics_clear_no_link_that_only_fast_ones_showed_to_be_slow():
+    """Two nodes of each leaf have NICs of half the speed. The links between the leaves have lost
+    half of theirs."""
+    slow = {*NEAR[2:], *FAR[2:]}
+    nics = tuple(replace(nic, gbit_s=200.0 if nic.node in slow else 400.0) for nic in TREE.nics)
+    mixed = replace(TREE, nics=nics)
+    link = Part("link", TREE.links[0].a, TREE.links[0].b)
+    fast_pair, slow_pair = (NEAR[0], FAR[0]), (NEAR[2], FAR[2])
+    blaming = {"parts": (verdict(link),), "fabric": mixed}
+    before = crossing(1.0, TREE.nodes, short=[fast_pair], **blaming)
+    verdicts = {before.campaign: before.parts}
+    for nodes, is_open in ((slow_pair, True), ((NEAR[0], FAR[2]), True), (fast_pair, False)):
+        newest_first = [crossing(2.0, nodes, fabric=mixed), before]
+        assert bool(list(open_defects(verdicts, newest_first))) is is_open
+        assert bool(list(open_suspicions(newest_first))) is is_open
+    shown_by_slow_ones = crossing(1.0, TREE.nodes, short=[fast_pair, slow_pair], **blaming)
+    assert not list(open_suspicions([crossing(2.0, slow_pair, fabric=mixed), shown_by_slow_ones]))
+
+
 def test_no_campaign_is_read_after_the_last_open_defect():
     part = Part("switch", SPINE)
     before = crossing(1.0, TREE.nodes, parts=(verdict(part),))

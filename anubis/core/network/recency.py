@@ -1,12 +1,14 @@
 """Recency of the measurements of a fabric, over several campaigns, its open suspicions, and what
 comes and goes.
 
-A suspicion of a part is open if no later campaign has crossed the part. What came and went in one
-campaign is no fault; what did so more often than chance explains is suspected.
+A suspicion of a part is open if no later campaign has crossed the part, by NICs that are as fast as
+those that showed it. What came and went in one campaign is no fault; what did so more often than
+chance explains is suspected.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,8 +41,7 @@ class Crossing:
 
     @cached_property
     def coverage(self) -> Coverage:
-        ends = ((self.fabric.nic(*a), self.fabric.nic(*b)) for a, b in self.measured)
-        return coverage_of(self.fabric, [(a, b) for a, b in ends if a and b])
+        return self._coverage_by(self.measured)
 
     @cached_property
     def links(self) -> frozenset[frozenset[str]]:
@@ -55,8 +56,58 @@ class Crossing:
     def nodes(self) -> frozenset[str]:
         return frozenset(rail_nic.node for rail_nics in self.measured for rail_nic in rail_nics)
 
-    def has_crossed(self, part: Part) -> bool:
-        return self.coverage.chance(part) >= ASSURED
+    def has_crossed(self, part: Part, gbit_s: float = 0.0) -> bool:
+        """Return whether flows between NICs of this speed at least crossed the part almost surely.
+        A NIC of unknown speed counts as fast."""
+        return self._coverage_from(gbit_s).chance(part) >= ASSURED
+
+    def speed_needed(self, parts: Collection[Part]) -> float:
+        """Return the lowest speed of NICs whose flows across these parts fell short. Slower ones
+        may load them too little to show a defect."""
+        by_speed = defaultdict[float, list[RailNics]](list)
+        for rail_nics in self.short:
+            by_speed[self._speed(rail_nics)].append(rail_nics)
+        if len(by_speed) < 2:
+            return min(by_speed, default=0.0)
+        return next(
+            (
+                speed
+                for speed, flows in sorted(by_speed.items())
+                if any(self._coverage_by(flows).chance(part) > 0 for part in parts)
+            ),
+            0.0,
+        )
+
+    @cached_property
+    def fastest(self) -> float:
+        return max((nic.gbit_s or 0.0 for nic in self.fabric.nics), default=0.0)
+
+    def _speed(self, rail_nics: RailNics) -> float:
+        """Speed of the slower NIC of a flow."""
+        nics = (self.fabric.nic(*rail_nic) for rail_nic in rail_nics)
+        return min((nic.gbit_s or math.inf for nic in nics if nic), default=math.inf)
+
+    def _coverage_by(self, flows: Iterable[RailNics]) -> Coverage:
+        ends = ((self.fabric.nic(*a), self.fabric.nic(*b)) for a, b in flows)
+        return coverage_of(self.fabric, [(a, b) for a, b in ends if a and b])
+
+    def _coverage_from(self, gbit_s: float) -> Coverage:
+        """Coverage by the flows between NICs of this speed at least."""
+        if gbit_s <= self._slowest:
+            return self.coverage
+        if gbit_s not in self._coverages:
+            flows = (flow for flow in self.measured if self._speed(flow) >= gbit_s)
+            self._coverages[gbit_s] = self._coverage_by(flows)
+        return self._coverages[gbit_s]
+
+    @cached_property
+    def _slowest(self) -> float:
+        return min(map(self._speed, self.measured), default=math.inf)
+
+    @cached_property
+    def _coverages(self) -> dict[float, Coverage]:
+        """Coverages that were computed so far, by speed."""
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +196,7 @@ def open_defects(
                 yield verdict, crossing
         read.append(crossing)
         left = {
-            campaign: [v for v in of if not _clears(v.parts, crossing)]
+            campaign: [v for v in of if not _clears(v.parts, crossing, crossing.fastest)]
             for campaign, of in left.items()
         }
 
@@ -154,13 +205,14 @@ def _open_verdicts(
     verdicts: Iterable[PartVerdict],
     crossing: Crossing,
     newer: Sequence[Crossing],
-    answers: Callable[[Sequence[Part], Crossing], bool],
+    answers: Callable[[Sequence[Part], Crossing, float], bool],
 ) -> Iterator[PartVerdict]:
     """Yield verdicts of a campaign that no later one `answers`; the newest of these comes first. A
     verdict without parts stays open."""
     for verdict in verdicts:
         left = _parts_left(verdict, crossing, (newer or [crossing])[0])
-        if not (verdict.parts and any(answers(left, later) for later in newer)):
+        gbit_s = crossing.speed_needed(left)
+        if not (verdict.parts and any(answers(left, later, gbit_s) for later in newer)):
             yield verdict
 
 
@@ -171,14 +223,14 @@ def _is_between(verdict: PartVerdict) -> bool:
     )
 
 
-def _clears(parts: Sequence[Part], later: Crossing) -> bool:
-    return later.blamed.isdisjoint(parts) and _answers(parts, later)
+def _clears(parts: Sequence[Part], later: Crossing, gbit_s: float) -> bool:
+    return later.blamed.isdisjoint(parts) and _answers(parts, later, gbit_s)
 
 
-def _answers(parts: Sequence[Part], later: Crossing) -> bool:
-    """True if the later campaign crossed all of these parts. Its own findings there are verdicts of
-    their own."""
-    return all(map(later.has_crossed, parts))
+def _answers(parts: Sequence[Part], later: Crossing, gbit_s: float) -> bool:
+    """True if the later campaign crossed all of these parts, at this speed at least. Its own
+    findings there are verdicts of their own."""
+    return all(later.has_crossed(part, gbit_s) for part in parts)
 
 
 def _parts_left(verdict: PartVerdict, its_own: Crossing, newest: Crossing) -> tuple[Part, ...]:
