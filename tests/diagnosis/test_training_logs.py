@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from anubis.config import configs
-from anubis.core.diagnose import crash, hang, log_facts
+from anubis.core.diagnose import crash, hang, log_facts, slow
 from anubis.core.diagnose.analyst import analyse
 from anubis.core.diagnose.evidence import Collector, Gravity, RankMap
-from anubis.core.diagnose.facts import reason
+from anubis.core.diagnose.facts import FactKind, Whom, reason
 from anubis.core.errors import EvidenceError
 from anubis.readers.jobs import line_shapes
 from anubis.readers.jobs.line_shapes import LineShapes, find_shape
@@ -448,6 +448,42 @@ def test_steps_are_counted_in_the_words_of_the_site(say, tmp_path):
 @pytest.mark.parametrize("say", ["第 {} 轮", "Fußstapfen {}", "footsteps_{}x", "compass {}"])
 def test_other_words_with_numbers_are_no_steps(say, tmp_path):
     assert of_text(tmp_path, dated_steps(range(5), say)).progress == ()
+
+
+def paced(lengths_s, *, pause_s=0.0):
+    """Steps of these lengths up to the end, in whole seconds, with a pause after each hundred."""
+    at, lines = END, []
+    for number, length_s in reversed(list(enumerate(lengths_s))):
+        lines.append(f"{datetime.fromtimestamp(int(at), UTC):%Y-%m-%d %H:%M:%S} step {number}")
+        at -= length_s + (pause_s if number % 100 == 0 else 0.0)
+    return "\n".join(reversed(lines)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("lengths_s", "pause_s", "later_s", "words"),
+    [
+        ([2] * 300 + [7] * 90, 0, 1, "steps follow each other 3.5 times slower"),
+        ([2] * 300 + [7] * 90, 10, 1, "steps follow each other 2.8 times slower"),
+        ([2] * 300 + [7] * 90, 0, 900, None),  # it stands still now
+        ([7] * 90 + [2] * 300, 0, 1, None),
+        ([2] * 390, 90, 1, None),
+        ([2] * 300 + [2.5] * 90, 0, 1, None),
+        ([2] * 380 + [7] * 10, 0, 1, None),  # not for long
+        ([0.2] * 300 + [0.7] * 90, 0, 0.5, None),  # too short for stamps of whole seconds
+        ([2] * 20 + [7] * 10, 0, 1, None),  # too few
+    ],
+)
+def test_a_job_whose_steps_take_longer_for_good_is_slow_and_no_rank_is_named(
+    lengths_s, pause_s, later_s, words, tmp_path
+):
+    (tmp_path / "rank_0.log").write_text(paced(lengths_s, pause_s=pause_s))
+    os.utime(tmp_path / "rank_0.log", (END, END))
+    evidence = replace(read(tmp_path), at=END + later_s)
+    facts = reason(evidence, slow.RULES).facts
+    assert [(fact.kind, fact.whom) for fact in facts] == (
+        [(FactKind.SLOWED, Whom())] if words else []
+    )
+    assert not words or facts[0].evidence.startswith(words)
 
 
 def test_the_rank_that_stopped_counting_gives_the_progress_of_the_job(tmp_path):

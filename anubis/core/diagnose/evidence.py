@@ -335,8 +335,10 @@ class Rise:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPace:
-    """How fast the collectives or messages of a job followed each other earlier and lately."""
+    """How fast the collectives, messages or steps of a job followed each other earlier and
+    lately."""
 
+    what: str = "collectives"
     earlier_s: float  # between two of them; of nearly all earlier ones at most
     lately_s: float  # of all late ones at least
     since: float  # when "lately" began

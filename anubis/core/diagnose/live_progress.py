@@ -85,6 +85,7 @@ PACE_PARTS = 20  # of all recorded collectives, whose paces are compared
 EARLY_PARTS = 8  # of them at least, the first, that show how fast the job was
 LATE_PARTS = 4  # of them at least, the last, that show how fast it is
 SHORTEST_S = 1e-6  # between two collectives
+LEAST_DATED_S = 10.0  # of a part of the steps of a log: a second more or less is then a tenth
 KEPT = 0.9  # share of the earlier parts that were as fast
 
 OUT = frozenset({Pulse.STOPPED, Pulse.GONE, Pulse.UNHEARD})
@@ -547,6 +548,20 @@ def pace_of_messages(past: Sequence[PastPart]) -> JobPace | None:
     """Return the same by a rank's own notes of its messages."""
     parts = [part.length_s / part.messages if part.messages else math.inf for part in past]
     return _divide(parts, [part.until - part.length_s for part in past])
+
+
+def pace_of_steps(marks: Sequence[tuple[int, float]]) -> JobPace | None:
+    """Return the same by the numbers of steps and the times of their lines, which may be of whole
+    seconds."""
+    length = (len(marks) - 1) // PACE_PARTS
+    if length < FEWEST_IN_PART:
+        return None
+    ends = marks[len(marks) - 1 - length * PACE_PARTS :: length]
+    if min(after[1] - before[1] for before, after in pairwise(ends)) < LEAST_DATED_S:
+        return None
+    parts = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(ends)]
+    pace = _divide(parts, [at for _, at in ends[:-1]])
+    return replace(pace, what="steps") if pace else None
 
 
 def _divide(parts: Sequence[float], begins: Sequence[float]) -> JobPace | None:

@@ -31,7 +31,7 @@ from anubis.core.diagnose.evidence import (
 )
 from anubis.core.diagnose.facts import FactKind, Hearing, InferenceRule, JobFact, Whom
 from anubis.core.diagnose.hang import rank_subject
-from anubis.core.diagnose.live_progress import pace_of_messages
+from anubis.core.diagnose.live_progress import pace_of_messages, proof
 
 ALPHA = 0.8  # as in Aegis: of the group's mean time in collectives
 OWN_RATIO = 1.2  # less costs the job too little to name a rank
@@ -455,6 +455,8 @@ def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
     pace, states = hearing.evidence.pace, hearing.evidence.processes
     if pace is None or pace.earlier_s <= 0:
         return
+    if pace.what == "steps" and not proof(hearing.evidence):
+        return  # of a job that stands still now its pace says nothing
     before = _usual_share(state.waited_before for state in states)
     waited = _usual_share(state.waits for state in states)
     at_work = _usual_share(
@@ -467,9 +469,8 @@ def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
             kind=FactKind.SLOWED,
             whom=Whom(),
             evidence=(
-                f"collectives follow each other {ratio:.1f} times slower than before: every"
-                f" {1000 * pace.lately_s:.3g} ms and more, before at most every"
-                f" {1000 * pace.earlier_s:.3g} ms"
+                f"{pace.what} follow each other {ratio:.1f} times slower than before: every"
+                f" {_time(pace.lately_s)} and more, before at most every {_time(pace.earlier_s)}"
             ),
             confidence=SLOWED_CONFIDENCE,
             code="own-pace",
@@ -486,12 +487,16 @@ def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
             evidence=(
                 f"its programs waited for processors {before:.0%} of the time before and"
                 f" {at_work:.0%} lately, and collectives follow each other every"
-                f" {1000 * pace.lately_s:.3g} ms and more, before at most every"
-                f" {1000 * pace.earlier_s:.3g} ms: it is hardly faster for that"
+                f" {_time(pace.lately_s)} and more, before at most every {_time(pace.earlier_s)}:"
+                " it is hardly faster for that"
             ),
             confidence=LIKELY_CONFIDENCE,
             code="own-pace",
         )
+
+
+def _time(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _usual_share(shares: Iterable[float | None]) -> float:
@@ -518,10 +523,16 @@ RULES = (
         gives=frozenset({FactKind.MAY_BE_SLOW, FactKind.SLOW_COMPUTE}),
         infer=_waited_for,
     ),
-    InferenceRule(
-        name="a job slower than it was",
-        needs=frozenset({Collector.STEPS}),
-        gives=frozenset({FactKind.SLOWED, FactKind.MAY_BE_SLOW}),
-        infer=_slower_as_a_whole,
+    *(
+        InferenceRule(
+            name=f"a job slower than it was{words}",
+            needs=frozenset({collector}),
+            gives=frozenset({FactKind.SLOWED, FactKind.MAY_BE_SLOW}),
+            infer=_slower_as_a_whole,
+        )
+        for collector, words in (
+            (Collector.STEPS, ""),
+            (Collector.TRAINING_LOG, ", by the training log"),
+        )
     ),
 )

@@ -28,11 +28,12 @@ from anubis.core.diagnose.evidence import (
     Exit,
     Gravity,
     JobEvidence,
+    JobPace,
     LogEvent,
     RankMap,
     Rise,
 )
-from anubis.core.diagnose.live_progress import AHEAD_S
+from anubis.core.diagnose.live_progress import AHEAD_S, pace_of_steps
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.launcher_words import (
@@ -116,6 +117,7 @@ LIVED_ON_S = 60.0  # after an error, in which a job did ten steps and more
 SAME_CLOCK_S = 2.0  # between lines of one process that go two ways
 OWN_ERRORS = (Gravity.APPLICATION, Gravity.MEMORY)
 OUTLIVED = (*OWN_ERRORS, Gravity.DISTRIBUTED)
+MOST_MARKS = 400  # steps whose times are kept
 MOST_REPLACED = 0.1  # of the letters of a log: an old encoding has less, a packed file has more
 DEFAULT_GROUP = "default_pg"
 WORLD = "world"
@@ -284,6 +286,11 @@ class _StepRun:
     last: int
     until: float
     count: int = 1
+    marks: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MOST_MARKS))
+
+    def note(self, number: int, at: float) -> None:
+        self.last, self.until, self.count = number, at, self.count + 1
+        self.marks.append((number, at))
 
     @property
     def step_s(self) -> float:
@@ -568,7 +575,7 @@ class Reading:
         if run is None or number < run.last or at < run.until:
             self.steps[speaker] = _StepRun(first=number, since=at, last=number, until=at)
         elif number > run.last:
-            run.last, run.until, run.count = number, at, run.count + 1
+            run.note(number, at)
 
     def _outlive(self, speaker: Speaker) -> None:
         """Make notes of the errors of a rank that has gone on since: they ended nothing."""
@@ -865,6 +872,7 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         advances=_add_members(advances, placed),
         mute=frozenset(spoken - {rank for rank, _ in advances}),
         progress=_steps_of(readings),
+        pace=_pace_of(readings),
         unread=frozenset(placed.nodes.values()) - read,
     )
 
@@ -902,6 +910,12 @@ def _steps_of(readings: Iterable[Reading]) -> tuple[Rise, ...]:
     that counted last least often counts."""
     runs = [run.progress(reading.about) for reading in readings for run in reading.steps.values()]
     return tuple(sorted(runs, key=lambda run: run.until + run.vouches_s)[:1])
+
+
+def _pace_of(readings: Iterable[Reading]) -> JobPace | None:
+    """Return the pace of the job, by the writer that counted most steps."""
+    runs = (run.marks for reading in readings for run in reading.steps.values())
+    return pace_of_steps([*max(runs, key=len, default=())])
 
 
 def _add_places(readings: Iterable[Reading], ranks: RankMap) -> RankMap:
