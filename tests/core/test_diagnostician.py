@@ -12,7 +12,15 @@ from anubis.core.amounts import DAY_S
 from anubis.core.diagnose.analyst import JobTrouble, analyse
 from anubis.core.diagnose.cures import CureLevel, CurePolicy, PastDiagnosis
 from anubis.core.diagnose.diagnostician import Diagnosis, diagnose
-from anubis.core.diagnose.evidence import Collector, Exit, JobEvidence, RankMap, Rise, join_evidence
+from anubis.core.diagnose.evidence import (
+    Collector,
+    Exit,
+    JobEvidence,
+    JobPace,
+    RankMap,
+    Rise,
+    join_evidence,
+)
 from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, InferenceRule, JobFact, Whom, reason
 from anubis.core.diagnose.node_facts import RULES
 from anubis.core.watch.findings import Deviation, Look, Sign, Suspicion
@@ -357,3 +365,11 @@ def test_pieces_of_evidence_are_one_and_a_gap_that_was_filled_is_none():
         Collector.CALLS: "no dumps",
         Collector.EXITS: "that of rank 3 is cut",
     }
+
+
+def test_the_slower_of_two_paces_of_a_job_counts():
+    """As of its live collectives and of the steps in its logs, whichever was read first."""
+    steady = JobEvidence(collectors=frozenset(), pace=JobPace(earlier_s=1, lately_s=1, since=0))
+    slower = JobEvidence(collectors=frozenset(), pace=JobPace(earlier_s=1, lately_s=3, since=0))
+    for pieces in ([steady, slower], [slower, steady]):
+        assert join_evidence(JobEvidence(collectors=frozenset()), pieces).pace == slower.pace

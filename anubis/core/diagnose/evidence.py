@@ -343,6 +343,11 @@ class JobPace:
     lately_s: float  # of all late ones at least
     since: float  # when "lately" began
 
+    @property
+    def ratio(self) -> float:
+        """Return how many times as long they take lately."""
+        return self.lately_s / self.earlier_s if self.earlier_s > 0 else 0.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stall:
@@ -437,7 +442,9 @@ def _merge(first: Merged, second: Merged, *, leaving: Collection[str] = ()) -> M
 
 def _joined(first: Any, second: Any) -> Any:
     """Join two values of a field: collections one after the other; of two statements about one
-    thing the first."""
+    thing the first, of two paces the one that slowed more."""
+    if isinstance(first, JobPace) and isinstance(second, JobPace):
+        return max(first, second, key=lambda pace: pace.ratio)
     if isinstance(first, tuple):
         return first + second
     if isinstance(first, frozenset):

@@ -453,7 +453,7 @@ def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
     that time is taken by other work on its machines. If they waited more before, its pace was no
     measure: without these waits it may be slower now, and is not called well."""
     pace, states = hearing.evidence.pace, hearing.evidence.processes
-    if pace is None or pace.earlier_s <= 0:
+    if pace is None or not pace.ratio:
         return
     if pace.what == "steps" and not proof(hearing.evidence):
         return  # of a job that stands still now its pace says nothing
@@ -463,7 +463,7 @@ def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
         state.waits if state.work_waits is None else state.work_waits for state in states
     )
     first_look = max((rise.since for rise in hearing.evidence.progress), default=-math.inf)
-    ratio = pace.lately_s / pace.earlier_s
+    ratio = pace.ratio
     if ratio * (1 - waited) >= SLOWED_RATIO:
         yield JobFact(
             kind=FactKind.SLOWED,
