@@ -131,33 +131,56 @@ def assess(
     """
     criteria, executions = tuple(criteria), list(executions)
     measured = match_models(list(measured), criteria)
-    shared = _shared_cables(plan, measured)
+    neighbours = Neighbours(_shared_cables(plan, measured), ForeignLoad.from_executions(executions))
     # first, because the GPU or place says more than each of its wrong numbers
-    alone: list[Verdict] = judge_wrong_numbers(executions)
-    batch_verdicts: list[BatchVerdict] = []
+    wrong = judge_wrong_numbers(executions)
+    of_units = _judge_units(measured, plan, criteria, limits, taught_here, neighbours, wrong)
+    batch, of_settings = judge_settings(settings_of(executions, plan), expectations, before)
+    alone = [
+        *name_wrong_bits([*wrong, *of_units.single], executions, screens_before),
+        *of_settings,
+        *judge_unmeasured(executions, plan, lost),
+        *judge_silent_rails(executions, plan),
+        *(judge_missing(executions, plan, criteria) if validates else ()),
+        *judge_unusable(executions, plan),
+    ]
+    attributed = _attribute(alone, [*of_units.batch, *batch], plan, executions, lost)
+    return replace(attributed, to_confirm=frozenset(of_units.to_confirm))
+
+
+def _judge_units(
+    measured: Sequence[Units],
+    plan: Plan,
+    criteria: Sequence[CriteriaSet],
+    limits: Iterable[Limit],
+    taught_here: Collection[Workload],
+    neighbours: Neighbours,
+    wrong: Sequence[Verdict],
+) -> _KeyVerdicts:
+    """The verdicts on all units, by each metric and by all metrics of a program together. `wrong`:
+    what was judged before."""
+    batch: list[BatchVerdict] = []
+    alone: list[Verdict] = []
     to_confirm: set[tuple[str, Workload]] = set()
-    neighbours = Neighbours(shared, ForeignLoad.from_executions(executions))
     for verdicts in _judge_each_key(measured, plan, criteria, limits, taught_here, neighbours):
-        batch_verdicts += verdicts.batch
+        batch += verdicts.batch
         alone += verdicts.single
         to_confirm |= verdicts.to_confirm
     combined = list(_judge_together(measured, plan, criteria, neighbours))
     to_confirm |= {(v.participants[0], program) for v, program in combined if program}
-    together = _verdicts_that_add((verdict for verdict, _ in combined), alone)
-    alone += together
-    batch_verdicts = list(_leave_out(together, batch_verdicts))
-    alone = name_wrong_bits(alone, executions, screens_before)
-    batch, single = judge_settings(settings_of(executions, plan), expectations, before)
-    batch_verdicts += batch
-    alone += single
-    alone += judge_unmeasured(executions, plan, lost)
-    alone += judge_silent_rails(executions, plan)
-    if validates:
-        alone += judge_missing(executions, plan, criteria)
-    alone += judge_unusable(executions, plan)
+    together = _verdicts_that_add((verdict for verdict, _ in combined), [*wrong, *alone])
+    return _KeyVerdicts(list(_leave_out(together, batch)), [*alone, *together], to_confirm)
+
+
+def _attribute(
+    alone: list[Verdict],
+    batch_verdicts: Sequence[BatchVerdict],
+    plan: Plan,
+    executions: Sequence[Execution],
+    lost: Mapping[str, str],
+) -> Assessment:
+    """Attribute the verdicts on units to nodes, and to the parts between them."""
     in_suite = [v for v in (*alone, *_group_verdicts(batch_verdicts)) if not plan.crosses(v)]
-    passed_over: list[Verdict] = []
-    unmeasured: tuple[PartVerdict, ...] = ()
     crossed = (
         Crossed.from_verdicts(plan, plan.fabric, alone, batch_verdicts, executions)
         if plan.fabric
@@ -167,29 +190,25 @@ def assess(
     searching = {(w.benchmark, w.parameters) for w in plan.reproducing | plan.in_groups}
     of_pairs = [v for v in in_suite if (v.benchmark, v.parameters) not in searching]
     members = [*judge_members(of_pairs), *chain.from_iterable(s.nodes() for s in searched)]
+    passed_over: Iterable[Verdict] = ()
+    unmeasured: Iterable[PartVerdict] = ()
     if crossed:
         attributed = [*crossed.nodes, *crossed.weigh(members, in_suite)]
+        if not all(phase.crosses_fabric for phase in plan.phases):
+            unmeasured = crossed.judge_unmeasured(executions)
+            passed_over = crossed.judge_passed_over(
+                {v.participants[0] for v in alone if v.code == LOST}
+            )
     else:
         attributed = [*members, *blamed_nodes(plan.wiring)]
-    if crossed and not all(phase.crosses_fabric for phase in plan.phases):
-        unmeasured = tuple(crossed.judge_unmeasured(executions))
-        passed_over += crossed.judge_passed_over(
-            {v.participants[0] for v in alone if v.code == LOST}
-        )
     nodes = roll_up(plan, [*alone, *passed_over], batch_verdicts, attributed, executions)
-    alone += [verdict for verdict in attributed if verdict.judgement is Judgement.DEFECTIVE]
-    alone.sort(
-        key=lambda verdict: (WORST_FIRST.index(verdict.judgement), verdict.similarity or 0.0)
-    )
+    alone = [*alone, *(v for v in attributed if v.judgement is Judgement.DEFECTIVE)]
+    alone.sort(key=lambda v: (WORST_FIRST.index(v.judgement), v.similarity or 0.0))
+    unsettled = [
+        v for v in alone if not plan.crosses(v) and not any(s.settles(v) for s in searched)
+    ]
     paths = (
-        *faulty_paths(
-            (
-                verdict
-                for verdict in alone
-                if not plan.crosses(verdict) and not any(s.settles(verdict) for s in searched)
-            ),
-            nodes,
-        ),
+        *faulty_paths(unsettled, nodes),
         *chain.from_iterable(search.parts() for search in searched),
     )
     return Assessment(
@@ -202,7 +221,6 @@ def assess(
             *(crossed.settle(paths) if crossed else paths),
             *unmeasured_paths(in_suite, nodes),
         ),
-        to_confirm=frozenset(to_confirm),
     )
 
 
