@@ -450,6 +450,22 @@ def test_other_words_with_numbers_are_no_steps(say, tmp_path):
     assert of_text(tmp_path, dated_steps(range(5), say)).progress == ()
 
 
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        "INFO 05-01 13:{:02}:00 [trainer.py:12] ",
+        "(Worker pid=7, ip=10.0.0.1) INFO 05-01 13:{:02}:00.250 [trainer.py:12] ",
+        "May  1 13:{:02}:00.250 n1 python[7]: ",
+    ],
+)
+def test_a_label_that_is_split_off_still_dates_its_line(beginning, tmp_path):
+    text = "".join(f"{beginning.format(at)}step {at}\n" for at in range(5))
+    (tmp_path / "train.log").write_text(text)
+    os.utime(tmp_path / "train.log", (END, END))
+    (progress,) = read(tmp_path / "train.log").progress
+    assert (progress.after, progress.until - progress.since) == (4, 240.0)
+
+
 def paced(lengths_s, *, pause_s=0.0):
     """Steps of these lengths up to the end, in whole seconds, with a pause after each hundred."""
     at, lines = END, []
@@ -628,6 +644,17 @@ def test_an_error_is_not_of_the_time_of_its_ranks_last_line_hours_before(
     (event,) = (event for event in evidence.log if event.rank == 3)
     assert (event.gravity, event.at, event.by) == (Gravity.APPLICATION, None, END)
     assert blamed(evidence) == {3}
+
+
+def test_an_announced_error_is_outlived_if_others_write_on_in_its_file(tmp_path):
+    start = datetime.fromtimestamp(END - 600, UTC)
+    text = f"[rank1]: {start} ERROR sample 17\n" + raised("KeyError: 1", prefix="[rank1]: ")
+    times = (datetime.fromtimestamp(END - 590 + 10 * step, UTC) for step in range(60))
+    lines = (f"[rank0]: {at} step {step}\n" for step, at in enumerate(times))
+    (tmp_path / "job.log").write_text(text + "".join(lines))
+    os.utime(tmp_path / "job.log", times=(END, END))
+    (event,) = read(tmp_path / "job.log").log
+    assert event.gravity is Gravity.NOTE
 
 
 @pytest.mark.parametrize(

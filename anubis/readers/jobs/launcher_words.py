@@ -140,7 +140,8 @@ WORKER = re.compile(  # of Ray and vLLM, with the beginning that vLLM writes int
 LEVELS = ("ERROR ", "WARNING ", "INFO ", "DEBUG ", "CRITICAL ")
 STAGED = re.compile(r"[DP]P\d")
 VLLM = re.compile(
-    r"^(?:ERROR|WARNING|INFO|DEBUG|CRITICAL) \d\d-\d\d [\d:]{8} \[?[\w./]{1,80}:\d+\] ?"
+    r"^(?P<stamp>(?:ERROR|WARNING|INFO|DEBUG|CRITICAL) \d\d-\d\d [\d:]{8}(?:\.\d{1,9})?)"
+    r" \[?[\w./]{1,80}:\d+\] ?"
 )
 SGLANG = re.compile(
     r"^\[(?P<stamp>20\d\d-\d\d-\d\d [\d:]{8})(?: DP\d+)?(?P<stage> PP\d+)? TP(?P<rank>\d{1,6})"
@@ -151,7 +152,7 @@ DETERMINED = re.compile(
 )
 MILABENCH = re.compile(r"^(?P<bench>[\w-]{1,120})\.(?P<place>[\w.-]{1,253}) \[std(?:out|err)\] ?")
 SYSLOG = re.compile(
-    r"^(?P<stamp>[A-Z][a-z]{2} [ \d]\d [\d:]{8}) (?P<host>[\w.-]{1,253})"
+    r"^(?P<stamp>[A-Z][a-z]{2} [ \d]\d [\d:]{8}(?:\.\d{1,9})?) (?P<host>[\w.-]{1,253})"
     r" [\w./-]{1,120}(?:\[\d+\])?: ?"
 )
 POD = re.compile(r"^\[pod/([\w.-]{1,253})/([\w.-]{1,63})\] ?")
@@ -211,7 +212,7 @@ def split_line(line: str, tasks: TaskLabels | None, ranks: RankMap) -> tuple[Lin
     if line[3:4] == " " and (match := SYSLOG.match(line)) and (node := ranks.node_named(match[2])):
         return LineLabel(node=node, stamp=match["stamp"]), line[match.end() :]
     if line.startswith(LEVELS) and (match := VLLM.match(line)):
-        return NO_LABEL, line[match.end() :]
+        return LineLabel(stamp=match["stamp"]), line[match.end() :]
     return tasks.split(line, ranks) if tasks else (NO_LABEL, line)
 
 
@@ -245,10 +246,14 @@ def _worker_label(line: str) -> tuple[LineLabel, str] | None:
     if (match := WORKER.match(line)) is None:
         return None
     rank = match["rank"] or (None if STAGED.search(match["name"]) else match["tensor"])
+    text = line[match.end() :]
+    inner = VLLM.match(text)
     label = LineLabel(
-        rank=None if rank is None else int(rank), process=f"{match['ip'] or ''}:{match['pid']}"
+        rank=None if rank is None else int(rank),
+        process=f"{match['ip'] or ''}:{match['pid']}",
+        stamp=inner["stamp"] if inner else "",
     )
-    return label, VLLM.sub("", line[match.end() :])
+    return label, text[inner.end() :] if inner else text
 
 
 def task_labels(head: Iterable[str], ranks: RankMap) -> TaskLabels | None:

@@ -395,7 +395,7 @@ class Reading:
             self._stamp = self._stamp or self._label.stamp
             if text:
                 self._hear(text)
-        if self._unnamed != Speaker():  # the file is of one writer, and was changed last by it
+        if len(self.speakers) == 1:  # they were the last change of the file
             for place in self._last_words.values():
                 self._redate(place, self.about)
 
