@@ -39,6 +39,22 @@ LABELS = {
     "vllm": lambda rank: f"(VllmWorker TP{rank} pid=9) ERROR 09-05 21:05:38 [executor.py:596] ",
     "determined": lambda rank: f"<info>    [2026-12-07 10:43:01] 087c0ee7 [rank={rank}] || ",
     "syslog": lambda rank: f"Sep  5 21:05:38 {NODES[rank // PER]} train[9]: [rank{rank}]: ",
+    "kubectl, with times": lambda rank: (
+        f"[pod/{NODES[rank // PER]}/pytorch] 2026-09-05T21:05:38.123456789Z [default{rank % PER}]:"
+    ),
+    "docker compose, with times": lambda rank: (
+        f"{NODES[rank // PER]}  | 2026-09-05T21:05:38.123456789Z [default{rank % PER}]:"
+    ),
+    "pdsh, of pods": lambda rank: (
+        f"{NODES[rank // PER]}: 2026-09-05T21:05:38.123456789Z stdout F [rank{rank}]: "
+    ),
+    "syslog, precise": lambda rank: f"Sep  5 21:05:38.5 {NODES[rank // PER]} a[9]: [rank{rank}]: ",
+    "journal": lambda rank: (
+        f"2026-09-05T21:05:38.123456+02:00 {NODES[rank // PER]} train[9]: [rank{rank}]: "
+    ),
+    "ts": lambda rank: f"Sep 05 21:05:38 [rank{rank}]: ",
+    "ts, by another format": lambda rank: f"[2026-09-05 21:05:38] [rank{rank}]:",
+    "mpirun, with its own times": lambda rank: f"Fri Sep 25 16:52:53 2026[1,{rank}]<stderr>:",
     "lightning": lambda rank: f"[rank: {rank}] ",
 }
 WORKERS = [

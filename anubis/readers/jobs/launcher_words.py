@@ -152,8 +152,8 @@ DETERMINED = re.compile(
 )
 MILABENCH = re.compile(r"^(?P<bench>[\w-]{1,120})\.(?P<place>[\w.-]{1,253}) \[std(?:out|err)\] ?")
 SYSLOG = re.compile(
-    r"^(?P<stamp>[A-Z][a-z]{2} [ \d]\d [\d:]{8}(?:\.\d{1,9})?) (?P<host>[\w.-]{1,253})"
-    r" [\w./-]{1,120}(?:\[\d+\])?: ?"
+    r"^(?P<stamp>(?:[A-Z][a-z]{2} [ \d]\d |\d{4}-\d\d-\d\dT)[\d:]{8}(?:\.\d{1,9})?"
+    r"(?:[+-]\d\d:?\d\d)?) (?P<host>[\w.-]{1,253}) [\w./-]{1,120}(?:\[\d+\])?: ?"
 )
 POD = re.compile(r"^\[pod/([\w.-]{1,253})/([\w.-]{1,63})\] ?")
 REPEATED = "x across cluster]"  # Ray: other processes wrote the same
@@ -209,7 +209,8 @@ def split_line(line: str, tasks: TaskLabels | None, ranks: RankMap) -> tuple[Lin
     if " [std" in line[:400] and (match := MILABENCH.match(line)):
         node = ranks.node_named(match["place"].removesuffix(".nolog"))
         return LineLabel(node=node, process="" if node else match["place"]), line[match.end() :]
-    if line[3:4] == " " and (match := SYSLOG.match(line)) and (node := ranks.node_named(match[2])):
+    is_dated = line[3:4] == " " or line[10:11] == "T"
+    if is_dated and (match := SYSLOG.match(line)) and (node := ranks.node_named(match["host"])):
         return LineLabel(node=node, stamp=match["stamp"]), line[match.end() :]
     if line.startswith(LEVELS) and (match := VLLM.match(line)):
         return LineLabel(stamp=match["stamp"]), line[match.end() :]

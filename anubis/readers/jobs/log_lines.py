@@ -142,9 +142,16 @@ def written_at(path: Path) -> float:
 
 # of containers: `kubectl logs --timestamps`, and their files under /var/log/pods
 CONTAINER = re.compile(
-    r"^(\d{4}-\d\d-\d\dT[\d:]{8}(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)):? (?:std(?:out|err) [FP] )?(.*)$"
+    r"^(\d{4}-\d\d-\d\dT[\d:]{8}(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)):?"
+    r" (?!\S{1,253} [\w./-]{1,120}\[\d+\]: )(?:std(?:out|err) [FP] )?(.*)$"  # no line of a journal
 )
-HOROVOD = re.compile(r"^(\w{3} \w{3} [ \d]\d [\d:]{8} \d{4})(\[\d+\]<std.*)$")
+# of horovodrun and mpirun
+HOROVOD = re.compile(r"^(\w{3} \w{3} [ \d]\d [\d:]{8} \d{4})(\[(?:\d+,)?\d+\]<std.*)$")
+# of `ts` before what torchrun writes before a line
+LABELLED = re.compile(
+    r"^\[?(\w{3} [ \d]\d [\d:]{8}(?:\.\d{1,9})?|\d{4}-\d\d-\d\d[T ][\d:]{8}(?:[.,]\d{1,9})?Z?)\]?"
+    r" (\[[a-z_]{2,20}\d{1,6}\]:.*)$"
+)
 DOCKER = '{"log":'
 ISO = re.compile(
     r"(?P<day>\d{4}[-/]\d\d[-/]\d\d|(?<!\d)20\d{6})[Tt _]"
@@ -258,6 +265,8 @@ def split_stamp(line: str) -> tuple[str, str]:
     if line.startswith("20") and (match := CONTAINER.match(line)):
         return match[1], match[2]
     if "]<std" in line[:40] and (match := HOROVOD.match(line)):
+        return match[1], match[2]
+    if "]:" in line[:60] and (match := LABELLED.match(line)):
         return match[1], match[2]
     if line.startswith(DOCKER):
         try:

@@ -39,6 +39,7 @@ from anubis.core.text import escape_line
 from anubis.readers.jobs.launcher_words import (
     HEAD,
     MARKS,
+    NO_LABEL,
     REPEATED,
     SRUN,
     LauncherWords,
@@ -393,6 +394,8 @@ class Reading:
             self.replaced += line.count(REPLACED)
             self._label, text = split_line(line, labels, self.ranks)
             self._stamp = self._stamp or self._label.stamp
+            if not self._stamp and self._label != NO_LABEL:
+                self._stamp, text = split_stamp(text)
             if text:
                 self._hear(text)
         if len(self.speakers) == 1:  # they were the last change of the file
