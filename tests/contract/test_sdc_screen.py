@@ -89,11 +89,12 @@ def test_every_screened_operation_on_a_healthy_device_is_right_and_the_odds_are_
         one.screen(0, ledger)
     assert (ledger.defects, ledger.seen_once, ledger.wrong) == (Counter(), Counter(), {})
     rounding = {"convolution_input, exact", "convolution_weight, exact"}  # torch's own, in bf16
-    saturating = {f"int8/{way}, exact" for way in WAYS}
+    # AVX-512 without VNNI saturates sums of 16 bits, AVX2 does not
+    may_saturate = {f"int8/{way}, exact" for way in WAYS}
     has_kernels = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     expected = {"tf32", "fp8", "mxfp8", "nvfp4"} | (set() if has_kernels else rounding)
-    expected |= set() if torch.cpu._is_vnni_supported() else saturating
-    assert set(ledger.left_out) == expected
+    kept = set() if torch.cpu._is_vnni_supported() else may_saturate
+    assert set(ledger.left_out) - kept == expected
     report = contract.Report(frozenset({"agreement", "seen_once"}), frozenset({"seen_once"}))
     sdc_screen.show(report, "cpu", ledger)
     sure = report.notes["fewer_than_one_wrong_in"]["cpu"]

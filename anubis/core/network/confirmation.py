@@ -10,7 +10,15 @@ import numpy as np
 from anubis.core.fabric import NO_PATH, Fabric, RailNic, RailNics
 from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.localization import drop_wrong_routes, healthy_nodes
-from anubis.core.network.posterior import HALF, KEPT, Case, FaultPrior, Observation, Problem
+from anubis.core.network.posterior import (
+    DIGITS,
+    HALF,
+    KEPT,
+    Case,
+    FaultPrior,
+    Observation,
+    Problem,
+)
 
 SETTLED = 1e-3  # chance of choosing wrongly below which no more pairs are needed
 WORTH = 5e-3  # share of the remaining doubt: a pair that removes less is not measured
@@ -90,6 +98,7 @@ def _hypotheses(problem: Problem, case: Case, column: int | None, least_doubt: f
         rivals = [(None, max(case.chance(column), least_doubt)), (column, 1.0)]
         rivals += enumerate(case.rivals(column).tolist())
     hypotheses: Hypotheses = {}
+    rivals = [(position, round(weight, DIGITS)) for position, weight in rivals]
     for position, weight in sorted(rivals, key=lambda rival: -rival[1])[:MOST_HYPOTHESES]:
         if weight > KEPT:
             if position is None:
@@ -254,8 +263,9 @@ class _Contest:
         if doubt < SETTLED or not self.alike or self.picked == MOST_PAIRS:
             return None
         left = ((self.amplitudes @ self.doubt) * self.amplitudes).sum(axis=(0, 2))
+        left = np.round(left / doubt, DIGITS)
         for kind in np.argsort(left, kind="stable").tolist():
-            if left[kind] > (1 - WORTH) * doubt:
+            if left[kind] > 1 - WORTH:
                 return None
             free = (ends for ends in self.alike[int(kind)] if busy.isdisjoint(ends))
             if ends := next(free, None):

@@ -102,6 +102,7 @@ WIDEST, MOST_KEPT = 128, 4096  # sets of each size to extend, and to compute
 SEEN_AGAIN = 0.05  # chance that a false alarm, if it came from other jobs, is seen again
 NEGLIGIBLE = 14.0  # sets less probable than the best by exp of this are dropped
 LEFT_OUT = 0.1  # upper bound of the chance of a cause that unnamed parts may have
+DIGITS = 9  # of a score that count: the last ones differ from processor to processor
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Evidence:
     def score(self, columns: Sequence[int]) -> float:
         """The log posterior of these columns; 0 for the empty set."""
         rows = np.log(self.odds - self.miss_chances(columns) * (self.odds - 1))
-        return float(self.weight[list(columns)].sum() + rows.sum())
+        return round(float(self.weight[list(columns)].sum() + rows.sum()), DIGITS)
 
     def gains(self, columns: Sequence[int]) -> Shares:
         """The amount that each column would add to the score of these."""
@@ -133,7 +134,7 @@ class Evidence:
         more = np.log((self.odds[row] - left[..., row] * (1 - q)) / of_rows[..., row])
         gains = np.zeros((*missed.shape[:-1], len(self.weight)))
         gains[..., filled] = np.add.reduceat(more, first, axis=-1)
-        return np.asarray(self.weight + gains)
+        return np.asarray(np.round(self.weight + gains, DIGITS))
 
     @cached_property
     def _crossed_rows(self) -> tuple[Numbers, Shares, Numbers, Numbers]:
@@ -152,7 +153,7 @@ class Evidence:
             score = np.concatenate([score, score + self.weight[column]])
         score += np.log(self.odds - missed * (self.odds - 1)).sum(axis=1)
         numbers = np.arange(len(score))[:, None] >> np.arange(len(self.weight))
-        return (numbers & 1).astype(bool), score
+        return (numbers & 1).astype(bool), np.round(score, DIGITS)
 
     def probable_sets(self) -> tuple[Flags, Shares]:
         """Many sets, with their scores: the best of each size extended by every column.
@@ -167,7 +168,7 @@ class Evidence:
             best = max(best, float(score.max()))
             gains = self._gains(missed)
             place, column = np.nonzero(~members & (gains > -NEGLIGIBLE))
-            score = score[place] + gains[place, column]
+            score = np.round(score[place] + gains[place, column], DIGITS)
             top = np.argsort(-score, kind="stable")[:MOST_KEPT]
             place, column, score = place[top], column[top], score[top]
             members = members[place]
@@ -337,7 +338,7 @@ def solve_case(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
         sets, score = sets[once], score[once]
     probable = score > score.max() - NEGLIGIBLE
     sets, score = sets[probable], score[probable]
-    posterior = np.exp(score - score.max())
+    posterior = np.round(np.exp(score - score.max()), DIGITS)
     total = float(posterior.sum())
     return Case(
         rows=rows,
@@ -345,7 +346,7 @@ def solve_case(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
         evidence=evidence,
         sets=sets,
         posterior=posterior / total,
-        gain=float(score.max()) + float(np.log(total)),
+        gain=round(float(score.max()) + float(np.log(total)), DIGITS),
         chosen=tuple(np.flatnonzero(sets[np.argmax(score)]).tolist()),
     )
 
