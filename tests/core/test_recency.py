@@ -186,6 +186,22 @@ def test_slow_nics_clear_no_link_that_only_fast_ones_showed_to_be_slow():
     assert not list(open_suspicions([crossing(2.0, slow_pair, fabric=mixed), shown_by_slow_ones]))
 
 
+def test_nics_of_known_speed_clear_a_link_that_nics_of_unknown_speed_showed_to_be_slow():
+    """The speeds of some NICs could not be read in the campaign that blamed the link."""
+    known = replace(TREE, nics=tuple(replace(nic, gbit_s=400.0) for nic in TREE.nics))
+    link = Part("link", TREE.links[0].a, TREE.links[0].b)
+    pair = (NEAR[0], FAR[0])
+    for unread in (set(TREE.nodes), {NEAR[0], FAR[0]}):
+        speeds = [None if nic.node in unread else nic.gbit_s for nic in known.nics]
+        nics = (replace(nic, gbit_s=speed) for nic, speed in zip(known.nics, speeds, strict=True))
+        partly = replace(known, nics=tuple(nics))
+        for short in ([pair], [pair, (NEAR[1], NEAR[2])]):
+            before = crossing(1.0, TREE.nodes, short=short, parts=(verdict(link),), fabric=partly)
+            newest_first = [crossing(2.0, TREE.nodes, fabric=known), before]
+            assert not list(open_suspicions(newest_first))
+            assert not list(open_defects({before.campaign: before.parts}, newest_first))
+
+
 def test_no_campaign_is_read_after_the_last_open_defect():
     part = Part("switch", SPINE)
     before = crossing(1.0, TREE.nodes, parts=(verdict(part),))
