@@ -7,7 +7,6 @@ import ctypes
 import os
 import subprocess
 import sys
-import time
 import types
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,10 +38,10 @@ class Fake:
         for name, value in values.items():
             self.plant_in(f"NVML_{name}", str(value))
 
-    def wait_for_readings(self, count: int, gpu: int = 0) -> None:
+    def wait_for(self, count: int, *, of: str = "readings", gpu: int = 0) -> None:
         """It counts what it is asked, so that a busy machine makes this slow, not wrong."""
-        readings = (ctypes.c_uint * 8).in_dll(self.library, "readings")
-        assert eventually(lambda: readings[gpu] >= count)
+        counts = (ctypes.c_uint * 8).in_dll(self.library, of)
+        assert eventually(lambda: counts[gpu] >= count)
 
 
 @pytest.fixture
@@ -192,7 +191,7 @@ BUSY = {
 def test_the_summary_has_clocks_power_temperature_and_reasons_of_the_chosen_gpu(nvml):
     nvml.plant(**BUSY)
     with watch("1") as states:
-        nvml.wait_for_readings(4, gpu=1)
+        nvml.wait_for(4, gpu=1)
     state = states["1"]
     assert state.pop("readings") >= 3
     state.pop("busy_readings", None), state.pop("held_back", None)  # from four on
@@ -256,8 +255,7 @@ def test_unreadable_state_is_reported_and_stops_no_measurement(nvml, uuid, code,
 def test_a_gpu_that_falls_off_the_bus_leaves_its_earlier_readings_and_the_reason(nvml):
     nvml.plant(lost_after_1=2)
     with watch("1") as states:
-        nvml.wait_for_readings(2, gpu=1)
-        time.sleep(0.05)
+        nvml.wait_for(1, of="refusals", gpu=1)
     assert (states["1"]["readings"], states["1"]["sm_mhz_median"]) == (2, 345)
     assert states["1"]["unread"] == "GPU is lost"
 
@@ -308,7 +306,7 @@ def test_all_gpus_of_a_node_are_watched_and_one_that_is_lost_hides_no_other(nvml
     nvml.plant(**BUSY, count=4, lost_2=1, handle_3=15, name_1="NVIDIA A100-SXM4-40GB")
     report, notes = reported()
     with kit.gpus.gpu_watch.node_watched(report, 0.01):
-        nvml.wait_for_readings(4, gpu=1)
+        nvml.wait_for(4, gpu=1)
     states = notes["gpu_state"]["node"]
     assert states.keys() == {"GPU-0", "GPU-1", "gpu 2", "gpu 3"}
     assert states["GPU-1"]["temperature_c_max"] == 88
@@ -346,7 +344,7 @@ def reported():
 def watched_facts(nvml, *, readings: int = 6) -> dict[tuple[str, str], float]:
     report, _ = reported()
     with kit.gpus.gpu_watch.node_watched(report, 0.01):
-        nvml.wait_for_readings(readings, gpu=1)
+        nvml.wait_for(readings, gpu=1)
     facts = {(s["metric"], s["device"]): s["samples"][0] for s in report.series}
     facts.pop(("tflops", "cuda:0"))
     return facts

@@ -25,6 +25,7 @@ static unsigned planted(const char *what, const struct gpu *gpu, unsigned normal
 }
 
 unsigned readings[MOST]; /* of each GPU's SM clock, since the driver was taken up */
+unsigned refusals[MOST]; /* of the same, once the GPU is lost */
 static unsigned initialized;
 
 /* A GPU is gone from the start, or once its clock was read so often. */
@@ -90,6 +91,7 @@ int nvmlDeviceGetPcieReplayCounter(struct gpu *gpu, unsigned *count) {
 }
 void forget(void) { /* what was counted, for the next test of this process */
   memset(readings, 0, sizeof readings);
+  memset(refusals, 0, sizeof refusals);
   memset(asked_replays, 0, sizeof asked_replays);
   memset(asked_recoveries, 0, sizeof asked_recoveries);
 }
@@ -292,8 +294,8 @@ int nvmlDeviceGetPowerUsage(struct gpu *gpu, unsigned *mw) {
 }
 /* Every third reading of the SM clock shows a dip, where one is planted. */
 int nvmlDeviceGetClockInfo(struct gpu *gpu, int which, unsigned *mhz) {
+  if (which == 1 && lost(gpu)) ++refusals[gpu->index];
   REFUSE(gpu);
-  if (lost(gpu)) return LOST;
   if (which != 1 && which != 2) return INVALID_ARGUMENT;
   *mhz = which == 2 ? 2619 : planted("sm_now", gpu, 345);
   if (which == 1 && ++readings[gpu->index] % 3 == 0) *mhz = planted("sm_dip", gpu, *mhz);
