@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 import time
 import types
 
@@ -32,6 +33,7 @@ from tests.contract.conftest import Ran
 from tests.contract.test_node_health import PROGRAM, judged, samples
 from tests.gpus.amd_files import metrics
 from tests.gpus.node import KFD_BANK, MI300X, GpuNode, plant_kfd
+from tests.patience import LIMIT_S
 
 LIST = """WARNING: User is missing the following required groups: render
 [{}]
@@ -299,15 +301,23 @@ def test_slowdowns_of_a_gpu_are_shares_of_the_firmware_cycles():
     assert kit.gpus.amdgpu.shares(looks[:1]) == {}  # of one look nothing is known, not 0
 
 
-def test_errors_of_a_gpu_of_amds_that_rise_under_load_are_facts(root, amd):
+def test_errors_of_a_gpu_of_amds_that_rise_under_load_are_facts(root, amd, monkeypatch):
     amd(2)
+    counted, count_errors = threading.Event(), kit.gpus.gpu_watch.count_errors
+
+    def count(*of):
+        counts = count_errors(*of)
+        counted.set()
+        return counts
+
+    monkeypatch.setattr(kit.gpus.gpu_watch, "count_errors", count)
     report = contract.Report(
         frozenset({"tflops", *(m.name for m in contract.UNDER_LOAD)}),
         frozenset(m.name for m in contract.UNDER_LOAD),
     )
     report.add("tflops", "cuda:0", [1.0])
     with kit.gpus.gpu_watch.node_watched(report, 0.01):
-        time.sleep(0.1)
+        assert counted.wait(LIMIT_S)
         gpu = root / "sys/bus/pci/devices/0000:3b:00.0"
         (gpu / "ras/umc_err_count").write_text("ue: 0\nce: 40\nde: 2\n")
         (gpu / "gpu_metrics").write_bytes(metrics(cycles=1, activity=99))
